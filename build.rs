@@ -1,9 +1,9 @@
-//! Turns `proto/` into Rust: the messages by rust-protobuf, and for every service what grpcio needs to serve
-//! and to call it (grpcio's own generator knows only protobuf 2). Everything is written from the same
-//! descriptors, which are kept for the tests. A service whose rpcs stream is left out, so that gRPC answers
-//! UNIMPLEMENTED for it.
+//! Turns `proto/` into Rust: the messages by rust-protobuf; for every service what grpcio needs to serve it
+//! (grpcio's own generator knows only protobuf 2); and for every request the rpc that it belongs to, which is
+//! all that clients need. Everything is written from the same descriptors, which are kept for the tests. A
+//! service whose rpcs stream is left out, so that gRPC answers UNIMPLEMENTED for it.
 //!
-//! A new interface is one more line in [`SETS`]. Its module is named after its package: `csi.v1` becomes
+//! A new interface is one more line in [`FILES`]. Its module is named after its package: `csi.v1` becomes
 //! `csi_v1`.
 
 use std::collections::HashMap;
@@ -28,6 +28,7 @@ const FILES: &[&str] = &[
     "csi_addons/identity.proto",
     "csi_addons/fence.proto",
     "csi_addons/replication.proto",
+    "cephlet/operator.proto",
 ];
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -97,7 +98,7 @@ fn module(file: &FileDescriptorProto) -> String {
     file.package().replace('.', "_")
 }
 
-/// One module a file: its messages, and its services' traits, registrations and clients.
+/// One module a file: its messages with their rpcs, and its services' traits and registrations.
 fn services(files: &[FileDescriptorProto]) -> Result<String> {
     let mut code = String::new();
     for file in files {
@@ -113,7 +114,7 @@ fn services(files: &[FileDescriptorProto]) -> Result<String> {
             let name = Name { package: file.package(), service: service.name() };
             code += &server_trait(&name, &rpcs)?;
             code += &registration(&name, &rpcs)?;
-            code += &client(&name, &rpcs)?;
+            code += &requests(&rpcs)?;
         }
         code += "}\n";
     }
@@ -195,35 +196,21 @@ fn registration(name: &Name, rpcs: &[Rpc]) -> Result<String> {
     writeln!(code, "        bridge: &crate::grpc::bridge::Bridge,")?;
     writeln!(code, "        service: &std::sync::Arc<S>,")?;
     writeln!(code, "    ) -> grpcio::ServiceBuilder {{")?;
-    for Rpc { path, function, .. } in rpcs {
-        writeln!(code, "        builder = bridge.unary(builder, \"{path}\", service, S::{function});")?;
+    for Rpc { function, .. } in rpcs {
+        writeln!(code, "        builder = bridge.unary(builder, service, S::{function});")?;
     }
     code += "        builder\n    }\n";
     Ok(code)
 }
 
-/// The typed client.
-fn client(name: &Name, rpcs: &[Rpc]) -> Result<String> {
-    let Name { package, service } = name;
+/// Which rpc each request belongs to.
+fn requests(rpcs: &[Rpc]) -> Result<String> {
     let mut code = String::new();
-    writeln!(code, "\n    /// A client of `{package}.{service}`.")?;
-    writeln!(code, "    #[derive(Clone)]")?;
-    writeln!(code, "    #[expect(missing_debug_implementations, reason = \"grpcio::Client has none\")]")?;
-    writeln!(code, "    pub struct {service}Client {{\n        client: grpcio::Client,\n    }}")?;
-    writeln!(code, "\n    impl {service}Client {{")?;
-    writeln!(code, "        /// A client on this channel.")?;
-    writeln!(code, "        pub fn new(channel: grpcio::Channel) -> Self {{")?;
-    writeln!(code, "            Self {{ client: grpcio::Client::new(channel) }}\n        }}")?;
-    for Rpc { path, function, request, reply } in rpcs {
-        writeln!(code, "\n        /// Calls `{path}`.")?;
-        writeln!(
-            code,
-            "        pub fn {function}(&self, request: &{request}, options: grpcio::CallOption) -> grpcio::Result<{reply}> {{"
-        )?;
-        writeln!(code, "            self.client.unary_call(&super::method(\"{path}\"), request, options)")?;
-        writeln!(code, "        }}")?;
+    for Rpc { path, request, reply, .. } in rpcs {
+        writeln!(code, "\n    impl super::Rpc for {request} {{")?;
+        writeln!(code, "        const PATH: &'static str = \"{path}\";")?;
+        writeln!(code, "        type Reply = {reply};\n    }}")?;
     }
-    code += "    }\n";
     Ok(code)
 }
 

@@ -5,10 +5,10 @@
 //! reap what remains → journal synced → lock released. Volumes stay mounted.
 
 mod name;
-mod removed_pools;
+mod settings;
 mod tag;
 
-pub use removed_pools::removed_pools;
+pub use settings::check;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,14 +21,13 @@ use crate::backend::rbd::tool::cli::CommandTool;
 use crate::backend::rbd::{Identity as RbdIdentity, Rbd};
 use crate::backend::{Backend, Backends, BegunRenames, Fencing};
 use crate::clusters::{ClusterSource, Clusters};
-use crate::config::{BackendName, Config, Services, TopologyChange};
+use crate::config::{BackendName, Config, TopologyChange};
 use crate::dispatch::{LockTable, ObjectLocks, Workers};
 use crate::error::{Error, Result};
 use crate::exec::{ProcessLimits, Processes, Tools};
 use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::bridge::{Answer, Bridge};
-use crate::grpc::v1::identity::Identity;
-use crate::grpc::{Server, Service, addons_services, v0_services, v1_services};
+use crate::grpc::{self, Server};
 use crate::jobs::JobQueue;
 use crate::journal::{Journal, RealDisk};
 use crate::kernel::Kernel;
@@ -126,7 +125,10 @@ impl Daemon {
         let workers = Arc::new(Workers::start(config.workers, config.queue)?);
         let bridge = Bridge::new(Arc::clone(&workers), Arc::clone(&locks), Arc::clone(&running));
         let lock = operations.layout.socket_lock(&config.endpoint);
-        let server = Server::open(&config.endpoint, &lock, services(config, &bridge, operations))?;
+        let settings = settings::in_force(config, &processes, &clusters, &topology);
+        let services =
+            grpc::services(&bridge, &config.name, &operations, config.services.controller, settings);
+        let server = Server::open(&config.endpoint, &lock, services)?;
         Ok(Self {
             signals,
             notifier,
@@ -207,20 +209,6 @@ impl Daemon {
         }
         log::info!("ended; volumes stay mounted");
     }
-}
-
-/// Both protocols, for what this copy serves.
-fn services(config: &Config, bridge: &Bridge, operations: Arc<Operations>) -> Vec<Service> {
-    let Services { controller, node } = config.services;
-    let mut services = v0_services(bridge, &config.name, &operations, controller, node);
-    services.extend(addons_services(bridge, &config.name, &operations, controller));
-    services.extend(v1_services(
-        bridge,
-        Identity { name: config.name.clone(), operations },
-        controller,
-        node,
-    ));
-    services
 }
 
 /// Locks the state directory; None while another process has it.

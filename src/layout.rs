@@ -80,11 +80,6 @@ impl Layout {
     pub fn formatting_locks(&self) -> PathBuf {
         self.runtime.join("formatting-locks")
     }
-
-    /// Where the command line stages a volume, which has no orchestrator to choose a path.
-    pub fn cli_staging(&self, volume_id: &str) -> PathBuf {
-        self.runtime.join("staging").join(short_hash(volume_id))
-    }
 }
 
 /// A file name for a text of any length: 32 hexadecimal digits of its SHA-256.

@@ -245,6 +245,12 @@ pub trait NodeDriver {
         write_down: WriteDown<'_>,
     ) -> Result<Attachment>;
 
+    /// Writes down that this node has published the volume to itself, for a backend that does not do so as it
+    /// attaches the volume. [`NodeDriver::detach`] undoes it.
+    fn publish_here(&self, _id: &VolumeId, _publication: &Publication) -> Result<()> {
+        Ok(())
+    }
+
     /// What the volume is attached as, asked of the kernel: also when its place is no longer
     /// configured here.
     fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>>;
@@ -255,7 +261,7 @@ pub trait NodeDriver {
         Ok(self.attached(id)?.is_none())
     }
 
-    /// Detaches the volume from this node; one that is not attached is detached. What [`NodeDriver::attach`]
+    /// Detaches the volume from this node; one that is not attached is detached. What the node
     /// did in the controller's stead is undone, as who the request's secrets say, unless the volume's place
     /// is no longer configured here.
     fn detach(&self, call: &Call, id: &VolumeId, published: PublishedBy, secrets: &Secrets) -> Result<()>;

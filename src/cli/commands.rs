@@ -1,7 +1,7 @@
 //! The commands: what each takes, in the order in which the help shows them.
 
 use crate::cli::syntax::{Action, Command, Opt, flag, option, repeated};
-use crate::cli::{fence, identity, node, publish, replication, snapshot, volume};
+use crate::cli::{fence, identity, node, publish, replication, settings, snapshot, volume};
 
 const SECRETS: Opt = option("secrets", "FILE", "credentials as lines of KEY=VALUE; - reads standard input");
 const MUTABLE: Opt = repeated("mutable", "KEY=VALUE", "a setting that can be changed later; may be repeated");
@@ -35,7 +35,7 @@ const VOLUMES: &str = "an array of volumes, each as in volume create";
 const SNAPSHOTS: &str = "an array of snapshots, each as in snapshot show";
 
 const VOLUME_HERE: &str = "\
-as in volume create, and targets [] (where this program published it on this node),
+as in volume create, and targets [] (where it is published on this node),
 usage {total_bytes, used_bytes, available_bytes} or null";
 
 const SNAPSHOT: &str = "id, volume_id, size_bytes, created (UTC, ISO 8601) or null, ready";
@@ -60,13 +60,7 @@ pub static COMMANDS: &[Command] = &[
         "",
         Action::Serve,
     ),
-    plain(
-        "config",
-        "show the settings in force and where each comes from",
-        &["Reports every mistake, with exit status 2. Run it with the daemon's environment."],
-        "",
-        Action::Config,
-    ),
+    settings::CONFIG,
     plain("version", "show the version of this program", &[], "", Action::Version),
     node::RENAME,
     plain(
@@ -143,11 +137,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
         options: &[
             option("size", "SIZE", "at least this large; required"),
             option("limit", "SIZE", "at most this large"),
-            option(
-                "path",
-                "PATH",
-                "where it is published on this node (default: where this program published it)",
-            ),
+            option("path", "PATH", "where it is published on this node (default: the first of its paths)"),
             SECRETS,
         ],
         notes: &[
@@ -182,30 +172,35 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
             SECRETS,
         ],
         notes: &[
-            "Controller publish, node stage and node publish in one step; a step that fails undoes those \
-             before it.\n\
+            "What an orchestrator does in several steps is one here; if it fails, what was begun is undone.\n\
              With --block, PATH becomes a device file. A volume may be published at several paths, if its \
              mode allows it.",
             MODES,
         ],
-        json: "id, node_id, staging_path, target_path",
+        json: "id, node_id, target_path",
         action: Action::Ask(publish::publish),
     },
     Command {
         name: "volume unpublish",
-        about: "unmount a volume from a path and, if that was the last, detach it",
+        about: "unmount a volume from a path and, if that was its last use on this node, detach it",
         words: &["ID", "PATH"],
-        options: &[
-            flag("detach", "unpublish it from this node even without a record of publishing it"),
-            SECRETS,
-        ],
-        notes: &[
-            "The record of what was published does not outlive a boot; after one, --detach unpublishes what \
-             remained.\n\
-                  It is not for a volume that an orchestrator has published here.",
-        ],
-        json: "id, target_path, detached (whether the node gave the volume back)",
+        options: &[SECRETS],
+        notes: &["A path where the volume is not published is unpublished, also after a reboot."],
+        json: "id, target_path, detached (whether nothing on this node uses the volume any more)",
         action: Action::Ask(publish::unpublish),
+    },
+    Command {
+        name: "volume reclaim",
+        about: "take a volume back from a node, where its orchestrator does not",
+        words: &["ID", "NODE"],
+        options: &[SECRETS],
+        notes: &[
+            "This is ControllerUnpublishVolume. It unmounts nothing: unpublish the volume on the node first, if \
+             that is alive.\n\
+             The client of an RBD volume that a node still has mapped is shut out of the cluster.",
+        ],
+        json: "id, node_id",
+        action: Action::Ask(publish::reclaim),
     },
     Command {
         name: "volume delete",

@@ -1,20 +1,16 @@
 //! What answers in the daemon's place in tests.
 
 use std::collections::{HashMap, VecDeque};
-use std::path::Path;
 
 use parking_lot::Mutex;
-use protobuf::Message;
 
 use crate::cli::commands::COMMANDS;
 use crate::cli::failure::CliResult;
-use crate::cli::publications::Publications;
+use crate::cli::plugin::Plugin;
 use crate::cli::report::Report;
-use crate::cli::session::Session;
 use crate::cli::syntax::{self, Action, Command, Parsed};
-use crate::config::{Config, Role};
 use crate::error::{Error, Result};
-use crate::layout::Layout;
+use crate::grpc::proto::Rpc;
 
 /// Answers every rpc with what was set, else with an empty message, and remembers what was asked.
 #[derive(Default)]
@@ -24,62 +20,49 @@ pub struct Fake {
 }
 
 impl Fake {
-    /// Answers `rpc` with `reply`; set again, with one after the other, the last again and again.
-    pub fn replies(self, rpc: &'static str, reply: &impl Message) -> Self {
-        let bytes = reply.write_to_bytes().expect("a message can be encoded");
-        self.replies.lock().entry(rpc).or_default().push_back(Ok(bytes));
+    /// Answers requests of type `Q` with `reply`; set again, with one after the other, the last again and
+    /// again.
+    pub fn replies<Q: Rpc>(self, reply: &Q::Reply) -> Self {
+        let bytes = protobuf::Message::write_to_bytes(reply).expect("a message can be encoded");
+        self.replies.lock().entry(Q::PATH).or_default().push_back(Ok(bytes));
         self
     }
 
-    /// Refuses `rpc`, whatever it answered before.
-    pub fn refuses(self, rpc: &'static str, error: Error) -> Self {
-        self.replies.lock().insert(rpc, VecDeque::from([Err(error)]));
+    /// Refuses requests of type `Q`, whatever they were answered with before.
+    pub fn refuses<Q: Rpc>(self, error: Error) -> Self {
+        self.replies.lock().insert(Q::PATH, VecDeque::from([Err(error)]));
         self
     }
 
-    /// Which rpcs were called, in order.
+    /// Which rpcs were called, in order, without their services.
     pub fn asked(&self) -> Vec<&'static str> {
-        self.asked.lock().iter().map(|(rpc, _)| *rpc).collect()
+        self.asked.lock().iter().map(|(path, _)| path.rsplit('/').next().unwrap_or(path)).collect()
     }
 
-    /// The last request of `rpc`.
-    pub fn request<Q: Message>(&self, rpc: &str) -> Q {
+    /// The last request of its type.
+    pub fn request<Q: Rpc>(&self) -> Q {
         let asked = self.asked.lock();
-        let (_, bytes) =
-            asked.iter().rfind(|(asked, _)| *asked == rpc).unwrap_or_else(|| panic!("{rpc} was not called"));
+        let last = asked.iter().rfind(|(path, _)| *path == Q::PATH);
+        let (_, bytes) = last.unwrap_or_else(|| panic!("{} was not called", Q::PATH));
         Q::parse_from_bytes(bytes).expect("the request is of this type")
     }
+}
 
-    pub(super) fn answer<R: Message>(&self, rpc: &'static str, request: &impl Message) -> Result<R> {
-        self.asked.lock().push((rpc, request.write_to_bytes().expect("a message can be encoded")));
+impl Plugin for Fake {
+    fn send(&self, path: &'static str, request: Vec<u8>) -> Result<Vec<u8>> {
+        self.asked.lock().push((path, request));
         let mut replies = self.replies.lock();
-        let Some(queue) = replies.get_mut(rpc) else { return Ok(R::new()) };
+        let Some(queue) = replies.get_mut(path) else { return Ok(Vec::new()) };
         let reply = if queue.len() > 1 { queue.pop_front() } else { queue.front().cloned() };
-        let bytes = reply.expect("a queue is never empty")?;
-        Ok(R::parse_from_bytes(&bytes).expect("the reply is of this type"))
+        reply.expect("a queue is never empty")
     }
 }
 
-/// What was published, recorded below `runtime`.
-pub fn publications(runtime: &Path) -> Publications {
-    let variables = [("CEPHLET_RUNTIME_DIR".into(), runtime.into())];
-    Publications::new(Layout::new(
-        &Config::from_variables(Role::Client, variables).expect("a valid configuration"),
-    ))
-}
-
-/// Runs a command line against `fake`, in a runtime directory of its own.
+/// Runs a command line against `fake`.
 pub fn run(fake: &Fake, line: &str) -> CliResult<Report> {
-    let runtime = tempfile::tempdir().expect("a scratch directory");
-    run_in(runtime.path(), fake, line)
-}
-
-/// Runs a command line against `fake`, with what was published below `runtime`.
-pub fn run_in(runtime: &Path, fake: &Fake, line: &str) -> CliResult<Report> {
     let parsed = syntax::parse(COMMANDS, line.split_whitespace().map(Into::into).collect())?;
     let Parsed::Run(Command { action: Action::Ask(ask), .. }, given) = parsed else {
         panic!("{line:?} does not ask the daemon")
     };
-    let session = Session { plugin: fake, publications: publications(runtime) };
-    ask(&session, &given)
+    ask(fake, &given)
 }

@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::failure::CliResult;
+use crate::cli::plugin::Plugin;
 use crate::cli::report::Report;
-use crate::cli::session::Session;
 use crate::cli::syntax::Given;
 use crate::cli::values;
 use crate::grpc::proto::fence as wire;
@@ -39,8 +39,8 @@ fn silent(given: &Given) -> Report {
 }
 
 /// Shuts hosts out.
-pub fn add(session: &Session<'_>, given: &Given) -> CliResult<Report> {
-    session.plugin.fence_cluster_network(&wire::FenceClusterNetworkRequest {
+pub fn add(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
+    plugin.ask(&wire::FenceClusterNetworkRequest {
         parameters: parameters(given),
         secrets: values::secrets(given)?,
         cidrs: cidrs(given),
@@ -50,8 +50,8 @@ pub fn add(session: &Session<'_>, given: &Given) -> CliResult<Report> {
 }
 
 /// Lets hosts in again.
-pub fn remove(session: &Session<'_>, given: &Given) -> CliResult<Report> {
-    session.plugin.unfence_cluster_network(&wire::UnfenceClusterNetworkRequest {
+pub fn remove(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
+    plugin.ask(&wire::UnfenceClusterNetworkRequest {
         parameters: parameters(given),
         secrets: values::secrets(given)?,
         cidrs: cidrs(given),
@@ -61,18 +61,18 @@ pub fn remove(session: &Session<'_>, given: &Given) -> CliResult<Report> {
 }
 
 /// Lists what is shut out.
-pub fn list(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+pub fn list(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let (parameters, secrets) = (parameters(given), values::secrets(given)?);
     let request = wire::ListClusterFenceRequest { parameters, secrets, ..Default::default() };
-    let cidrs = texts(session.plugin.list_cluster_fence(&request)?.cidrs);
+    let cidrs = texts(plugin.ask(&request)?.cidrs);
     Ok(Report::new(cidrs.join("\n"), &cidrs))
 }
 
 /// Shows this host's addresses, one a line.
-pub fn clients(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+pub fn clients(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let (parameters, secrets) = (parameters(given), values::secrets(given)?);
     let request = wire::GetFenceClientsRequest { parameters, secrets, ..Default::default() };
-    let clients = session.plugin.get_fence_clients(&request)?.clients.into_iter();
+    let clients = plugin.ask(&request)?.clients.into_iter();
     let clients: Vec<Shown> =
         clients.map(|client| Shown { id: client.id, addresses: texts(client.addresses) }).collect();
     let addresses: Vec<&str> =
@@ -97,14 +97,14 @@ mod tests {
         let report = run(&fake, "fence add 10.0.0.7,10.1.0.0/24 --cluster main --allow-self").unwrap();
         assert_eq!(report.text, "");
         assert_eq!(report.json, json!({"cluster": "main", "cidrs": ["10.0.0.7", "10.1.0.0/24"]}));
-        let asked: wire::FenceClusterNetworkRequest = fake.request("fence_cluster_network");
+        let asked: wire::FenceClusterNetworkRequest = fake.request();
         assert_eq!(
             (asked.parameters["cluster"].as_str(), asked.parameters["allowSelf"].as_str()),
             ("main", "true")
         );
         assert_eq!(asked.cidrs, [cidr("10.0.0.7"), cidr("10.1.0.0/24")]);
         run(&fake, "fence remove fd00::/64").unwrap();
-        let asked: wire::UnfenceClusterNetworkRequest = fake.request("unfence_cluster_network");
+        let asked: wire::UnfenceClusterNetworkRequest = fake.request();
         assert_eq!((asked.cidrs, asked.parameters.len()), (vec![cidr("fd00::/64")], 0));
     }
 
@@ -114,13 +114,14 @@ mod tests {
         let listed = wire::ListClusterFenceResponse { cidrs: cidrs.clone(), ..Default::default() };
         let client = wire::ClientDetails { id: "c0ffee".into(), addresses: cidrs, ..Default::default() };
         let clients = wire::GetFenceClientsResponse { clients: vec![client], ..Default::default() };
-        let fake =
-            Fake::default().replies("list_cluster_fence", &listed).replies("get_fence_clients", &clients);
+        let fake = Fake::default()
+            .replies::<wire::ListClusterFenceRequest>(&listed)
+            .replies::<wire::GetFenceClientsRequest>(&clients);
         assert_eq!(run(&fake, "fence list").unwrap().text, "10.0.0.7/32\nfd00::/64");
         let report = run(&fake, "fence clients").unwrap();
         assert_eq!(report.text, "10.0.0.7/32\nfd00::/64");
         assert_eq!(report.json, json!([{"id": "c0ffee", "addresses": ["10.0.0.7/32", "fd00::/64"]}]));
-        let refused = Fake::default().refuses("list_cluster_fence", Error::unimplemented("no"));
+        let refused = Fake::default().refuses::<wire::ListClusterFenceRequest>(Error::unimplemented("no"));
         assert!(run(&refused, "fence list").is_err());
     }
 }

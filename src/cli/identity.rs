@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::failure::CliResult;
+use crate::cli::plugin::Plugin;
 use crate::cli::report::{Report, fields, human};
-use crate::cli::session::Session;
 use crate::cli::syntax::Given;
 use crate::cli::values;
 use crate::error::{Error, Kind, Result};
@@ -16,8 +16,8 @@ use crate::grpc::proto::csi_v1 as wire;
 use crate::topology::Domain;
 
 /// Whether the daemon can work. One that says it is not ready yet has not failed: it says so.
-pub fn probe(session: &Session<'_>, _: &Given) -> CliResult<Report> {
-    let reply = session.plugin.probe(&wire::ProbeRequest::default())?;
+pub fn probe(plugin: &dyn Plugin, _: &Given) -> CliResult<Report> {
+    let reply = plugin.ask(&wire::ProbeRequest::default())?;
     // Left out, it means ready (csi.v1, ProbeResponse).
     if !reply.ready.as_ref().is_none_or(|ready| ready.value) {
         return Err(Error::precondition("the daemon is not ready yet").into());
@@ -38,15 +38,12 @@ struct Info {
 }
 
 /// Who the daemon is and what it offers.
-pub fn info(session: &Session<'_>, _: &Given) -> CliResult<Report> {
-    let plugin = session.plugin;
-    let identity = plugin.get_plugin_info(&wire::GetPluginInfoRequest::default())?;
-    let capabilities = plugin.get_plugin_capabilities(&wire::GetPluginCapabilitiesRequest::default())?;
-    let controller =
-        if_offered(plugin.controller_get_capabilities(&wire::ControllerGetCapabilitiesRequest::default()))?;
-    let node = if_offered(plugin.node_get_info(&wire::NodeGetInfoRequest::default()))?;
-    let node_capabilities =
-        if_offered(plugin.node_get_capabilities(&wire::NodeGetCapabilitiesRequest::default()))?;
+pub fn info(plugin: &dyn Plugin, _: &Given) -> CliResult<Report> {
+    let identity = plugin.ask(&wire::GetPluginInfoRequest::default())?;
+    let capabilities = plugin.ask(&wire::GetPluginCapabilitiesRequest::default())?;
+    let controller = if_offered(plugin.ask(&wire::ControllerGetCapabilitiesRequest::default()))?;
+    let node = if_offered(plugin.ask(&wire::NodeGetInfoRequest::default()))?;
+    let node_capabilities = if_offered(plugin.ask(&wire::NodeGetCapabilitiesRequest::default()))?;
     let segments = node
         .as_ref()
         .map(|node| node.accessible_topology.get_or_default().segments.clone())
@@ -119,13 +116,13 @@ fn name<E: Enum + std::fmt::Debug>(value: EnumOrUnknown<E>) -> String {
 }
 
 /// Room for new volumes.
-pub fn capacity(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+pub fn capacity(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let request = wire::GetCapacityRequest {
         parameters: values::pairs(given, "parameter")?,
-        accessible_topology: values::topologies(session, given, "domain")?.into_iter().next().into(),
+        accessible_topology: values::topologies(plugin, given, "domain")?.into_iter().next().into(),
         ..Default::default()
     };
-    let reply = session.plugin.get_capacity(&request)?;
+    let reply = plugin.ask(&request)?;
     let largest = reply.maximum_volume_size.as_ref().map(|size| size.value);
     let smallest = reply.minimum_volume_size.as_ref().map(|size| size.value);
     let text = fields(&[
@@ -156,15 +153,18 @@ mod tests {
     fn a_probe_says_ready_or_fails() {
         assert_eq!(run(&Fake::default(), "probe").unwrap().text, "ready");
         assert_eq!(
-            run(&Fake::default().replies("probe", &ready(true)), "probe").unwrap().json,
+            run(&Fake::default().replies::<wire::ProbeRequest>(&ready(true)), "probe").unwrap().json,
             json!({"ready": true})
         );
         assert_eq!(
-            run(&Fake::default().replies("probe", &ready(false)), "probe").unwrap_err().exit_code(),
+            run(&Fake::default().replies::<wire::ProbeRequest>(&ready(false)), "probe")
+                .unwrap_err()
+                .exit_code(),
             5
         );
         let refused =
-            run(&Fake::default().refuses("probe", Error::precondition("no mkfs")), "probe").unwrap_err();
+            run(&Fake::default().refuses::<wire::ProbeRequest>(Error::precondition("no mkfs")), "probe")
+                .unwrap_err();
         assert_eq!(refused.to_string(), "FAILED_PRECONDITION: no mkfs");
     }
 
@@ -193,13 +193,13 @@ mod tests {
             ..Default::default()
         };
         let fake = Fake::default()
-            .replies("get_plugin_info", &identity)
-            .replies("node_get_info", &node)
-            .replies(
-                "node_get_capabilities",
-                &wire::NodeGetCapabilitiesResponse { capabilities: vec![stage], ..Default::default() },
-            )
-            .refuses("controller_get_capabilities", Error::unimplemented("not here"));
+            .replies::<wire::GetPluginInfoRequest>(&identity)
+            .replies::<wire::NodeGetInfoRequest>(&node)
+            .replies::<wire::NodeGetCapabilitiesRequest>(&wire::NodeGetCapabilitiesResponse {
+                capabilities: vec![stage],
+                ..Default::default()
+            })
+            .refuses::<wire::ControllerGetCapabilitiesRequest>(Error::unimplemented("not here"));
         let report = run(&fake, "info").unwrap();
         assert_eq!(
             report.text,
@@ -225,16 +225,18 @@ mod tests {
             ..Default::default()
         };
         let identity = wire::GetPluginInfoResponse { name: "org.x".into(), ..Default::default() };
-        let fake = Fake::default().replies("get_capacity", &reply).replies("get_plugin_info", &identity);
+        let fake = Fake::default()
+            .replies::<wire::GetCapacityRequest>(&reply)
+            .replies::<wire::GetPluginInfoRequest>(&identity);
         let report = run(&fake, "capacity --parameter backend=local --domain zone=eu-1").unwrap();
         assert_eq!(report.text, "available:        3 GiB\nlargest volume:   1 GiB");
         assert_eq!(
             report.json,
             json!({"available_bytes": 3_221_225_472_i64, "largest_bytes": 1 << 30, "smallest_bytes": null})
         );
-        let request: wire::GetCapacityRequest = fake.request("get_capacity");
+        let request: wire::GetCapacityRequest = fake.request();
         assert_eq!(request.parameters.get("backend").map(String::as_str), Some("local"));
         assert_eq!(request.accessible_topology.segments["org.x/zone"], "eu-1");
-        assert_eq!(fake.asked(), ["get_plugin_info", "get_capacity"]);
+        assert_eq!(fake.asked(), ["GetPluginInfo", "GetCapacity"]);
     }
 }

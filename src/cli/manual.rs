@@ -68,8 +68,8 @@ fn commands() -> String {
     let asks = COMMANDS.iter().any(|it| matches!(it.action, Action::Ask(_)));
     assert!(asks, "the options of a client belong to some command");
     format!(
-        ".Bl -tag -width Ds\n{all}.El\n.Pp\nEvery command but\n.Cm serve , config\nand\n.Cm version\nasks the \
-         daemon, and takes these options too:\n{}",
+        ".Bl -tag -width Ds\n{all}.El\n.Pp\nEvery command but\n.Cm serve , version\nand\n.Cm node rename\nasks \
+         the daemon, and takes these options too:\n{}",
         options(CLIENT)
     )
 }

@@ -1,4 +1,5 @@
-//! The operator's command line: the daemon itself, a look at its settings, and a CSI client of its socket.
+//! The operator's command line: the daemon itself, and a client of its socket. The client speaks CSI where
+//! CSI has words for what is asked, else the operator's own service.
 //!
 //! `syntax` reads arguments by the tables in `commands`, from which `help` is made too. A command asks the
 //! daemon through `plugin` and gives a `report`, which is printed here; or a `failure`, which has an exit
@@ -15,11 +16,9 @@ mod identity;
 mod manual;
 mod node;
 mod plugin;
-mod publications;
 mod publish;
 mod replication;
 mod report;
-mod session;
 mod settings;
 mod snapshot;
 mod syntax;
@@ -32,24 +31,20 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::config::{Config, Role};
+use crate::config::Role;
 use crate::daemon;
 use crate::error::Error;
-use crate::layout::Layout;
 
 use commands::COMMANDS;
 use failure::{CliError, CliResult};
 use plugin::Client;
-use publications::Publications;
-use report::Report;
-use session::Session;
 use syntax::{Action, Command, Given, Parsed};
 
 /// How long a question may take that needs no work on a volume.
 const QUESTION: Duration = Duration::from_secs(30);
 
 /// Commands that only ask. Others may take as long as the daemon works.
-const QUESTIONS: [&str; 3] = ["probe", "info", "capacity"];
+const QUESTIONS: [&str; 4] = ["config", "probe", "info", "capacity"];
 
 /// Does what the command line says; the exit status is one of those in `cephlet --help`.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
@@ -69,29 +64,26 @@ fn perform(parsed: Parsed) -> CliResult<ExitCode> {
     };
     match command.action {
         Action::Serve => Ok(daemon::run(&settings::load(Role::Daemon)?)),
-        Action::Config => print(&settings::describe(&settings::load(Role::Daemon)?)),
         Action::Version => print(concat!("cephlet ", env!("CARGO_PKG_VERSION"), "\n")),
         Action::Do(work) => print(&work(&given)?),
         Action::Ask(ask) => {
-            let report = with_session(command, &given, ask)?;
+            let report = match given.has("check") {
+                true => settings::check()?,
+                false => ask(&connect(command, &given)?, &given)?,
+            };
             report.notes.iter().for_each(|note| complain(note));
             print(&report.rendered(given.has("json")))
         }
     }
 }
 
-/// Connects to the daemon and runs a command against it.
-fn with_session(
-    command: &Command,
-    given: &Given,
-    ask: fn(&Session<'_>, &Given) -> CliResult<Report>,
-) -> CliResult<Report> {
-    let config: Config = settings::load(Role::Client)?;
-    let socket = given.value("socket").map_or(config.endpoint.clone(), PathBuf::from);
+/// Connects to the daemon.
+fn connect(command: &Command, given: &Given) -> CliResult<Client> {
+    let config = settings::load(Role::Client)?;
+    let socket = given.value("socket").map_or(config.endpoint, PathBuf::from);
     let asked = given.value("timeout").map(|text| values::duration("timeout", text)).transpose()?;
     let timeout = asked.or(QUESTIONS.contains(&command.name).then_some(QUESTION));
-    let client = Client::connect(&socket, timeout)?;
-    ask(&Session { plugin: &client, publications: Publications::new(Layout::new(&config)) }, given)
+    Ok(Client::connect(&socket, timeout)?)
 }
 
 /// Writes to stdout. A reader that has seen enough (`| head`) is no failure.

@@ -1,4 +1,4 @@
-//! The daemon as the command line sees it: the rpcs it uses, on the daemon's socket.
+//! The daemon as the command line sees it: any rpc, on the daemon's socket.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -6,80 +6,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use grpcio::{CallOption, ChannelBuilder, EnvBuilder};
+use protobuf::Message;
 
 use crate::error::{Error, Result};
-use crate::grpc::proto::{csi_v1 as wire, fence, replication};
+use crate::grpc::bridge::raw_method;
+use crate::grpc::proto::Rpc;
 use crate::grpc::status;
 
-/// Declares the rpcs once: for the daemon, and for what stands in its place in tests.
-macro_rules! rpcs {
-    ($($client:ident.$rpc:ident($package:ident::$request:ident) -> $reply:ident;)*) => {
-        /// The rpcs that the command line uses, named as in csi.v1 and csi-addons.
-        pub trait Plugin {
-            $(fn $rpc(&self, request: &$package::$request) -> Result<$package::$reply>;)*
-        }
-
-        impl Plugin for Client {
-            $(fn $rpc(&self, request: &$package::$request) -> Result<$package::$reply> {
-                self.$client.$rpc(request, self.options()).map_err(|failure| status::error(stringify!($rpc), failure))
-            })*
-        }
-
-        #[cfg(test)]
-        impl Plugin for super::fake::Fake {
-            $(fn $rpc(&self, request: &$package::$request) -> Result<$package::$reply> {
-                self.answer(stringify!($rpc), request)
-            })*
-        }
-    };
+/// What answers requests: the daemon, or what stands in its place in tests.
+pub trait Plugin {
+    /// Sends an encoded request to the rpc at this path; gives the encoded reply.
+    ///
+    /// # Errors
+    /// What the rpc was refused with.
+    fn send(&self, path: &'static str, request: Vec<u8>) -> Result<Vec<u8>>;
 }
 
-rpcs! {
-    identity.get_plugin_info(wire::GetPluginInfoRequest) -> GetPluginInfoResponse;
-    identity.get_plugin_capabilities(wire::GetPluginCapabilitiesRequest) -> GetPluginCapabilitiesResponse;
-    identity.probe(wire::ProbeRequest) -> ProbeResponse;
-    controller.controller_get_capabilities(wire::ControllerGetCapabilitiesRequest) -> ControllerGetCapabilitiesResponse;
-    controller.create_volume(wire::CreateVolumeRequest) -> CreateVolumeResponse;
-    controller.delete_volume(wire::DeleteVolumeRequest) -> DeleteVolumeResponse;
-    controller.controller_publish_volume(wire::ControllerPublishVolumeRequest) -> ControllerPublishVolumeResponse;
-    controller.controller_unpublish_volume(wire::ControllerUnpublishVolumeRequest) -> ControllerUnpublishVolumeResponse;
-    controller.list_volumes(wire::ListVolumesRequest) -> ListVolumesResponse;
-    controller.get_capacity(wire::GetCapacityRequest) -> GetCapacityResponse;
-    controller.create_snapshot(wire::CreateSnapshotRequest) -> CreateSnapshotResponse;
-    controller.delete_snapshot(wire::DeleteSnapshotRequest) -> DeleteSnapshotResponse;
-    controller.list_snapshots(wire::ListSnapshotsRequest) -> ListSnapshotsResponse;
-    controller.get_snapshot(wire::GetSnapshotRequest) -> GetSnapshotResponse;
-    controller.controller_expand_volume(wire::ControllerExpandVolumeRequest) -> ControllerExpandVolumeResponse;
-    controller.controller_modify_volume(wire::ControllerModifyVolumeRequest) -> ControllerModifyVolumeResponse;
-    controller.controller_get_volume(wire::ControllerGetVolumeRequest) -> ControllerGetVolumeResponse;
-    node.node_stage_volume(wire::NodeStageVolumeRequest) -> NodeStageVolumeResponse;
-    node.node_unstage_volume(wire::NodeUnstageVolumeRequest) -> NodeUnstageVolumeResponse;
-    node.node_publish_volume(wire::NodePublishVolumeRequest) -> NodePublishVolumeResponse;
-    node.node_unpublish_volume(wire::NodeUnpublishVolumeRequest) -> NodeUnpublishVolumeResponse;
-    node.node_get_volume_stats(wire::NodeGetVolumeStatsRequest) -> NodeGetVolumeStatsResponse;
-    node.node_expand_volume(wire::NodeExpandVolumeRequest) -> NodeExpandVolumeResponse;
-    node.node_get_capabilities(wire::NodeGetCapabilitiesRequest) -> NodeGetCapabilitiesResponse;
-    node.node_get_info(wire::NodeGetInfoRequest) -> NodeGetInfoResponse;
-    fences.fence_cluster_network(fence::FenceClusterNetworkRequest) -> FenceClusterNetworkResponse;
-    fences.unfence_cluster_network(fence::UnfenceClusterNetworkRequest) -> UnfenceClusterNetworkResponse;
-    fences.list_cluster_fence(fence::ListClusterFenceRequest) -> ListClusterFenceResponse;
-    fences.get_fence_clients(fence::GetFenceClientsRequest) -> GetFenceClientsResponse;
-    replicas.enable_volume_replication(replication::EnableVolumeReplicationRequest) -> EnableVolumeReplicationResponse;
-    replicas.disable_volume_replication(replication::DisableVolumeReplicationRequest) -> DisableVolumeReplicationResponse;
-    replicas.promote_volume(replication::PromoteVolumeRequest) -> PromoteVolumeResponse;
-    replicas.demote_volume(replication::DemoteVolumeRequest) -> DemoteVolumeResponse;
-    replicas.resync_volume(replication::ResyncVolumeRequest) -> ResyncVolumeResponse;
-    replicas.get_volume_replication_info(replication::GetVolumeReplicationInfoRequest) -> GetVolumeReplicationInfoResponse;
-    replicas.get_replication_destination_info(replication::GetReplicationDestinationInfoRequest) -> GetReplicationDestinationInfoResponse;
+impl dyn Plugin + '_ {
+    /// Asks the rpc that the request belongs to.
+    ///
+    /// # Errors
+    /// What the rpc was refused with.
+    pub fn ask<Q: Rpc>(&self, request: &Q) -> Result<Q::Reply> {
+        let failed = |error: protobuf::Error| Error::internal(format!("{}: {error}", Q::PATH));
+        let reply = self.send(Q::PATH, request.write_to_bytes().map_err(failed)?)?;
+        Q::Reply::parse_from_bytes(&reply).map_err(failed)
+    }
 }
 
 /// A connection to the daemon.
 pub struct Client {
-    identity: wire::IdentityClient,
-    controller: wire::ControllerClient,
-    node: wire::NodeClient,
-    fences: fence::FenceControllerClient,
-    replicas: replication::ControllerClient,
+    client: grpcio::Client,
     timeout: Option<Duration>,
 }
 
@@ -94,12 +51,13 @@ impl Client {
     /// daemon works.
     ///
     /// # Errors
-    /// UNAVAILABLE if nobody answers there. It is tried before gRPC tries it, whose own words for it are hard
-    /// to read.
+    /// UNAVAILABLE if no daemon answers there. It is tried before gRPC tries it, whose own words for it are
+    /// hard to read.
     pub fn connect(socket: &Path, timeout: Option<Duration>) -> Result<Self> {
         UnixStream::connect(socket).map_err(|error| {
             Error::unavailable(format!(
-                "no daemon answers at {}: {error}; is it running, and are --socket or CSI_ENDPOINT right?",
+                "no daemon answers at {}: {error}; is it running, and are --socket or CSI_ENDPOINT right? \
+                 (cephlet config --check shows what is wrong with the settings in this environment)",
                 socket.display()
             ))
         })?;
@@ -107,22 +65,19 @@ impl Client {
         let channel = ChannelBuilder::new(environment)
             .default_authority("localhost")
             .connect(&format!("unix:{}", socket.display()));
-        Ok(Self {
-            identity: wire::IdentityClient::new(channel.clone()),
-            controller: wire::ControllerClient::new(channel.clone()),
-            node: wire::NodeClient::new(channel.clone()),
-            fences: fence::FenceControllerClient::new(channel.clone()),
-            replicas: replication::ControllerClient::new(channel),
-            timeout,
-        })
+        Ok(Self { client: grpcio::Client::new(channel), timeout })
     }
+}
 
-    fn options(&self) -> CallOption {
+impl Plugin for Client {
+    fn send(&self, path: &'static str, request: Vec<u8>) -> Result<Vec<u8>> {
         let options = CallOption::default();
-        match self.timeout {
+        let options = match self.timeout {
             Some(timeout) => options.timeout(timeout),
             None => options,
-        }
+        };
+        let reply = self.client.unary_call(&raw_method(path), &request, options);
+        reply.map(|bytes| bytes.to_vec()).map_err(|failure| status::error(path, failure))
     }
 }
 
@@ -133,7 +88,7 @@ mod tests {
     use crate::error::Kind;
 
     #[test]
-    fn a_socket_where_nobody_answers_is_unavailable_and_named() {
+    fn a_socket_without_a_daemon_is_unavailable_and_named() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("csi.sock");
         let absent = Client::connect(&socket, None).unwrap_err();

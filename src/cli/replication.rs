@@ -9,8 +9,8 @@ use serde_json::json;
 
 use crate::cli::complain;
 use crate::cli::failure::CliResult;
+use crate::cli::plugin::Plugin;
 use crate::cli::report::{Report, fields, table};
-use crate::cli::session::Session;
 use crate::cli::syntax::Given;
 use crate::cli::values;
 use crate::clock::rfc3339;
@@ -62,8 +62,8 @@ fn done(given: &Given) -> Report {
 }
 
 /// Begins to replicate a volume.
-pub fn enable(session: &Session<'_>, given: &Given) -> CliResult<Report> {
-    session.plugin.enable_volume_replication(&wire::EnableVolumeReplicationRequest {
+pub fn enable(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
+    plugin.ask(&wire::EnableVolumeReplicationRequest {
         replication_source: source(given.word(0)),
         parameters: parameters(given),
         secrets: values::secrets(given)?,
@@ -73,9 +73,9 @@ pub fn enable(session: &Session<'_>, given: &Given) -> CliResult<Report> {
 }
 
 /// Ends the replication of a volume.
-pub fn disable(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+pub fn disable(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let force = given.has("force").then(|| ("force".to_string(), "true".to_string()));
-    session.plugin.disable_volume_replication(&wire::DisableVolumeReplicationRequest {
+    plugin.ask(&wire::DisableVolumeReplicationRequest {
         replication_source: source(given.word(0)),
         parameters: force.into_iter().collect(),
         secrets: values::secrets(given)?,
@@ -85,7 +85,7 @@ pub fn disable(session: &Session<'_>, given: &Given) -> CliResult<Report> {
 }
 
 /// Makes a copy the primary; waits for the demotion of the other side, and says so.
-pub fn promote(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+pub fn promote(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let request = wire::PromoteVolumeRequest {
         replication_source: source(given.word(0)),
         force: given.has("force"),
@@ -94,9 +94,9 @@ pub fn promote(session: &Session<'_>, given: &Given) -> CliResult<Report> {
         ..Default::default()
     };
     if request.force {
-        tell_of_copy(session, given);
+        tell_of_copy(plugin, given);
     }
-    until_arrived(given, || session.plugin.promote_volume(&request))
+    until_arrived(given, || plugin.ask(&request))
 }
 
 /// Tries until what is on its way from the other side has arrived; says what is waited for.
@@ -124,19 +124,19 @@ fn is_on_its_way(error: &crate::error::Error) -> bool {
 }
 
 /// Makes a primary a copy; waits until the other side has begun to follow it, and says so.
-pub fn demote(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+pub fn demote(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let request = wire::DemoteVolumeRequest {
         replication_source: source(given.word(0)),
         force: given.has("force"),
         secrets: values::secrets(given)?,
         ..Default::default()
     };
-    until_arrived(given, || session.plugin.demote_volume(&request))
+    until_arrived(given, || plugin.ask(&request))
 }
 
 /// Makes a copy anew that has to be.
-pub fn resync(session: &Session<'_>, given: &Given) -> CliResult<Report> {
-    let ready = session.plugin.resync_volume(&wire::ResyncVolumeRequest {
+pub fn resync(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
+    let ready = plugin.ask(&wire::ResyncVolumeRequest {
         replication_source: source(given.word(0)),
         force: given.has("force"),
         secrets: values::secrets(given)?,
@@ -148,8 +148,8 @@ pub fn resync(session: &Session<'_>, given: &Given) -> CliResult<Report> {
 }
 
 /// Shows how the copying of a volume is doing.
-pub fn status(session: &Session<'_>, given: &Given) -> CliResult<Report> {
-    let status = status_of(session, given.word(0), values::secrets(given)?)?;
+pub fn status(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
+    let status = status_of(plugin, given.word(0), values::secrets(given)?)?;
     let pairs = [
         ("status", status.status.clone()),
         ("message", status.message.clone()),
@@ -160,13 +160,13 @@ pub fn status(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     Ok(Report::new(fields(&pairs), &status))
 }
 
-fn status_of(session: &Session<'_>, id: &str, secrets: HashMap<String, String>) -> Result<Status> {
+fn status_of(plugin: &dyn Plugin, id: &str, secrets: HashMap<String, String>) -> Result<Status> {
     let asked = wire::GetVolumeReplicationInfoRequest {
         replication_source: source(id),
         secrets,
         ..Default::default()
     };
-    let reply = session.plugin.get_volume_replication_info(&asked)?;
+    let reply = plugin.ask(&asked)?;
     let time = reply.last_sync_time.as_ref().and_then(|it| u64::try_from(it.seconds).ok());
     let took = reply.last_sync_duration.as_ref().map(|it| it.seconds);
     Ok(Status {
@@ -179,14 +179,14 @@ fn status_of(session: &Session<'_>, id: &str, secrets: HashMap<String, String>) 
 }
 
 /// Prints the ID that a volume has at the other side.
-pub fn destination(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+pub fn destination(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     use wire::replication_destination::Type;
     let asked = wire::GetReplicationDestinationInfoRequest {
         replication_source: source(given.word(0)),
         secrets: values::secrets(given)?,
         ..Default::default()
     };
-    let reply = session.plugin.get_replication_destination_info(&asked)?;
+    let reply = plugin.ask(&asked)?;
     let id = match reply.replication_destination.into_option().and_then(|it| it.type_) {
         Some(Type::Volume(volume)) => volume.volume_id,
         _ => String::new(),
@@ -195,11 +195,11 @@ pub fn destination(session: &Session<'_>, given: &Given) -> CliResult<Report> {
 }
 
 /// Lists the replicated volumes.
-pub fn list(session: &Session<'_>, _: &Given) -> CliResult<Report> {
+pub fn list(plugin: &dyn Plugin, _: &Given) -> CliResult<Report> {
     let (mut volumes, mut starting_token) = (Vec::new(), String::new());
     loop {
         let asked = csi_v1::ListVolumesRequest { starting_token, ..Default::default() };
-        let page = session.plugin.list_volumes(&asked)?;
+        let page = plugin.ask(&asked)?;
         let roles = page.entries.into_iter().filter_map(|entry| {
             let volume = entry.volume.into_option()?;
             Some((volume.volume_id, volume.volume_context.get(ROLE_KEY)?.clone()))
@@ -210,37 +210,37 @@ pub fn list(session: &Session<'_>, _: &Given) -> CliResult<Report> {
             break;
         }
     }
-    let listed: Vec<Listed> = volumes.into_iter().map(|(id, role)| listed(session, id, role)).collect();
+    let listed: Vec<Listed> = volumes.into_iter().map(|(id, role)| listed(plugin, id, role)).collect();
     let row = |it: &Listed| {
         let last_sync = it.status.last_sync.clone().unwrap_or_default();
         [it.id.clone(), it.role.clone(), it.status.status.clone(), last_sync, it.status.message.clone()]
     };
     let rows: Vec<_> = listed.iter().map(row).collect();
-    Ok(Report::new(table(["ID", "ROLE", "STATUS", "LAST SYNC", "MESSAGE"], &rows), &listed))
+    Ok(Report::new(table(&["ID", "ROLE", "STATUS", "LAST SYNC", "MESSAGE"], &rows), &listed))
 }
 
 /// A volume that cannot be asked about does not keep others from being listed.
-fn listed(session: &Session<'_>, id: String, role: String) -> Listed {
+fn listed(plugin: &dyn Plugin, id: String, role: String) -> Listed {
     let status = match role.as_str() {
-        "primary" => status_of(session, &id, HashMap::new()),
-        _ => copy_of(session, &id),
+        "primary" => status_of(plugin, &id, HashMap::new()),
+        _ => copy_of(plugin, &id),
     };
     let unknown = |message| Status { status: "unknown".into(), message, ..Default::default() };
     Listed { id, role, status: status.unwrap_or_else(|error| unknown(error.message().to_string())) }
 }
 
 /// How a copy is doing: its site says so with the volume's condition.
-fn copy_of(session: &Session<'_>, id: &str) -> Result<Status> {
+fn copy_of(plugin: &dyn Plugin, id: &str) -> Result<Status> {
     let asked = csi_v1::ControllerGetVolumeRequest { volume_id: id.to_string(), ..Default::default() };
-    let status = session.plugin.controller_get_volume(&asked)?.status.unwrap_or_default();
+    let status = plugin.ask(&asked)?.status.unwrap_or_default();
     let condition = status.volume_condition.unwrap_or_default();
     let status = if condition.abnormal { "error" } else { "" }.to_string();
     Ok(Status { status, message: condition.message, ..Default::default() })
 }
 
 /// Whoever promotes by force is told of when that is which he gets.
-fn tell_of_copy(session: &Session<'_>, given: &Given) {
-    let Ok(Status { message, .. }) = copy_of(session, given.word(0)) else { return };
+fn tell_of_copy(plugin: &dyn Plugin, given: &Given) {
+    let Ok(Status { message, .. }) = copy_of(plugin, given.word(0)) else { return };
     let loss =
         if given.has("accept-loss") { "; in the middle of a copy it becomes one snapshot older" } else { "" };
     if !message.is_empty() {
@@ -268,7 +268,7 @@ mod tests {
         let fake = Fake::default();
         let line = "replication enable a --mode journal --interval 5m --start 02:00 --flatten";
         assert_eq!(run(&fake, line).unwrap().json, json!({"id": "a"}));
-        let asked: wire::EnableVolumeReplicationRequest = fake.request("enable_volume_replication");
+        let asked: wire::EnableVolumeReplicationRequest = fake.request();
         assert_eq!(volume(&asked.replication_source), "a");
         let expected = [
             ("mirroringMode", "journal"),
@@ -278,12 +278,12 @@ mod tests {
         ];
         assert_eq!(asked.parameters, expected.map(|(key, value)| (key.into(), value.into())).into());
         run(&fake, "replication disable a --force").unwrap();
-        let asked: wire::DisableVolumeReplicationRequest = fake.request("disable_volume_replication");
+        let asked: wire::DisableVolumeReplicationRequest = fake.request();
         assert_eq!(asked.parameters["force"], "true");
         run(&fake, "replication demote a --force").unwrap();
-        assert!(fake.request::<wire::DemoteVolumeRequest>("demote_volume").force);
+        assert!(fake.request::<wire::DemoteVolumeRequest>().force);
         let report = run(&fake, "replication resync a").unwrap();
-        assert!(!fake.request::<wire::ResyncVolumeRequest>("resync_volume").force);
+        assert!(!fake.request::<wire::ResyncVolumeRequest>().force);
         assert_eq!(report.json, json!({"id": "a", "ready": false}));
     }
 
@@ -291,17 +291,19 @@ mod tests {
     fn a_promotion_and_a_demotion_wait_only_for_what_is_on_its_way() {
         let fake = Fake::default();
         run(&fake, "replication promote a --force --accept-loss").unwrap();
-        let asked: wire::PromoteVolumeRequest = fake.request("promote_volume");
+        let asked: wire::PromoteVolumeRequest = fake.request();
         assert!(asked.force && asked.parameters["acceptLoss"] == "true");
-        let other = Fake::default().refuses("promote_volume", Error::precondition("it is not replicated"));
+        let other = Fake::default()
+            .refuses::<wire::PromoteVolumeRequest>(Error::precondition("it is not replicated"));
         assert_eq!(run(&other, "replication promote a").unwrap_err().exit_code(), 5);
         assert_eq!(other.asked().len(), 1);
-        for (method, line) in [
-            ("promote_volume", "replication promote a --timeout 1s"),
-            ("demote_volume", "replication demote a --timeout 1s"),
+        let error = || Error::precondition(format!("{NOT_YET}: x"));
+        for (late, command) in [
+            (Fake::default().refuses::<wire::PromoteVolumeRequest>(error()), "promote"),
+            (Fake::default().refuses::<wire::DemoteVolumeRequest>(error()), "demote"),
         ] {
-            let late = Fake::default().refuses(method, Error::precondition(format!("{NOT_YET}: x")));
-            assert_eq!(run(&late, line).unwrap_err().exit_code(), 5);
+            let line = format!("replication {command} a --timeout 1s");
+            assert_eq!(run(&late, &line).unwrap_err().exit_code(), 5);
             assert!(late.asked().len() > 1, "it was tried again until its time was up");
         }
     }
@@ -333,8 +335,9 @@ mod tests {
             status_message: "late".into(),
             ..Default::default()
         };
-        let fake =
-            Fake::default().replies("list_volumes", &volumes).replies("get_volume_replication_info", &info);
+        let fake = Fake::default()
+            .replies::<csi_v1::ListVolumesRequest>(&volumes)
+            .replies::<wire::GetVolumeReplicationInfoRequest>(&info);
         let report = run(&fake, "replication list").unwrap();
         let shown = report.json.as_array().unwrap();
         assert_eq!(shown.len(), 3, "only replicated ones: {shown:?}");

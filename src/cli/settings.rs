@@ -1,11 +1,31 @@
-//! The settings in the environment, as the command line shows them.
+//! `config`: the settings of the daemon, or of this environment.
+
+use serde_json::{Map, Value};
 
 use crate::cli::failure::{CliError, CliResult};
-use crate::cli::report::table;
-use crate::clusters::{ClusterEntry, ClusterSource, Clusters};
-use crate::config::{Config, Mistake, Role, Setting};
+use crate::cli::plugin::Plugin;
+use crate::cli::report::{Report, table};
+use crate::cli::syntax::{Action, Command, Given, flag};
+use crate::config::{Config, Mistake, Role};
 use crate::daemon;
-use crate::topology::NodeTopology;
+use crate::grpc::proto::cephlet_operator_v1 as wire;
+
+/// `cephlet config`.
+pub const CONFIG: Command = Command {
+    name: "config",
+    about: "show the settings that the daemon runs with, and where each comes from",
+    words: &[],
+    options: &[flag("check", "ask no daemon: check the settings in this environment")],
+    notes: &[
+        "Domains and clusters are shown as they are in force, with what is wrong with their files now.
+Keys are not shown.",
+        "Run --check with the daemon's environment. It reports every mistake, with exit status 2.",
+    ],
+    json: "settings [{variable, value, from, meaning}], domains [{domain}],
+removed_pools [{cluster, removed_pool, state}],
+clusters [{cluster, monitors, user, key, pools, namespaces, state}], remarks [{remark}]",
+    action: Action::Ask(show),
+};
 
 /// The settings in the environment, or all mistakes in them.
 pub fn load(role: Role) -> CliResult<Config> {
@@ -22,90 +42,78 @@ fn refused(mistakes: &[Mistake]) -> CliError {
     }
 }
 
-/// Every variable: what is in force, where it comes from, what it means. Then where this node is and the
-/// clusters, as their files are now.
-pub fn describe(config: &Config) -> String {
-    let rows: Vec<_> = config.describe().iter().map(row).collect();
-    let variables = table(["VARIABLE", "VALUE", "FROM", "MEANING"], &rows);
-    let set_up = Clusters::load(ClusterSource::new(config));
-    let removed = removed_pools(config, &set_up);
-    let mut sections = vec![variables, topology(config, &set_up), removed, clusters(&set_up)];
-    sections.retain(|section| !section.is_empty());
-    sections.join("\n\n") + "\n"
+/// The settings that the daemon runs with.
+fn show(plugin: &dyn Plugin, _: &Given) -> CliResult<Report> {
+    Ok(report(&plugin.ask(&wire::ConfigRequest::default())?))
 }
 
-/// Each domain of this node, with who took it over, and what is wrong with what is written about it.
-fn topology(config: &Config, clusters: &Clusters) -> String {
-    let crush_location = config.crush_location.clone();
-    let node = NodeTopology::load(&config.name, &config.topology, crush_location, clusters.takeover());
-    let mut lines = node.map_or_else(|why| vec![format!("wrong: {why}")], |node| node.domains());
-    lines.extend(clusters.takeover_trouble().map(|why| format!("wrong: {why}")));
-    table(["DOMAINS OF THIS NODE"], &lines.into_iter().map(|line| [line]).collect::<Vec<_>>())
+/// The settings that a daemon would run with in this environment.
+pub fn check() -> CliResult<Report> {
+    Ok(report(&daemon::check(&load(Role::Daemon)?)?))
 }
 
-/// Each pool that was removed, as the clusters file says, and whether its cluster agrees.
-fn removed_pools(config: &Config, clusters: &Clusters) -> String {
-    match daemon::removed_pools(config, clusters) {
-        Ok(rows) if rows.is_empty() => String::new(),
-        Ok(rows) => table(["CLUSTER", "REMOVED POOL", "STATE"], &rows),
-        Err(error) => format!("whether the pools in `removed_pools` are gone is not known: {error}"),
-    }
+fn report(found: &wire::ConfigResponse) -> Report {
+    let texts = found.tables.iter().map(text).filter(|text| !text.is_empty());
+    let json = found.tables.iter().map(|table| (table.name.clone(), objects(table)));
+    Report::new(texts.collect::<Vec<_>>().join("\n\n"), &json.collect::<Map<_, _>>())
 }
 
-/// Each cluster with where its key comes from, never the key, and why it cannot be used.
-fn clusters(clusters: &Clusters) -> String {
-    let rows: Vec<_> = clusters.entries().iter().map(|(name, entry)| cluster(name, entry)).collect();
-    match rows.is_empty() {
-        true => clusters.trouble().unwrap_or_default(),
-        false => table(["CLUSTER", "MONITORS", "USER", "KEY", "POOLS", "NAMESPACES", "STATE"], &rows),
-    }
+fn text(found: &wire::Table) -> String {
+    let header: Vec<_> = found.columns.iter().map(|column| column.replace('_', " ").to_uppercase()).collect();
+    let header: Vec<_> = header.iter().map(String::as_str).collect();
+    table(&header, &found.rows.iter().map(|row| row.cells.as_slice()).collect::<Vec<_>>())
 }
 
-fn cluster(name: &str, entry: &ClusterEntry) -> [String; 7] {
-    let Some(cluster) = &entry.cluster else {
-        let state = format!("disabled: {}", entry.trouble.as_deref().unwrap_or_default());
-        return [name, "-", "-", "-", "-", "-", &state].map(str::to_string);
+fn objects(table: &wire::Table) -> Value {
+    let object = |row: &wire::Row| -> Value {
+        table.columns.iter().cloned().zip(row.cells.iter().cloned().map(Value::from)).collect()
     };
-    let all_or = |names: String| if names.is_empty() { String::from("all") } else { names };
-    let monitors = cluster.monitors_text();
-    let monitors = if monitors.is_empty() { "by its ceph.conf" } else { &monitors };
-    let (user, state) = match &cluster.credentials {
-        Some(credentials) => (credentials.user.as_str(), "ready"),
-        None => (
-            "-",
-            "reduced mode: serves requests that bring secrets; no lists, no capacity, no work in the \
-             background",
-        ),
-    };
-    let (pools, namespaces) = (all_or(cluster.named_pools().join(",")), all_or(cluster.namespaces.join(",")));
-    [name, monitors, user, &cluster.key_from, &pools, &namespaces, state].map(str::to_string)
-}
-
-fn row(setting: &Setting) -> [String; 4] {
-    let from = if setting.from_environment { "environment" } else { "default" };
-    [setting.name.to_string(), setting.value.clone(), from.to_string(), setting.meaning.to_string()]
+    table.rows.iter().map(object).collect()
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::cli::fake::{Fake, run};
+    use serde_json::json;
 
     #[test]
-    fn settings_are_shown_with_where_they_come_from() {
-        let variables =
-            [("CSI_ENDPOINT".into(), "/run/x.sock".into()), ("CEPHLET_WORKERS".into(), "9".into())];
-        let text = describe(&Config::from_variables(Role::Daemon, variables).unwrap());
-        let line = |name: &str| {
-            text.lines()
-                .find(|line| line.starts_with(name))
-                .unwrap()
-                .split_whitespace()
-                .take(3)
-                .collect::<Vec<_>>()
+    fn settings_are_shown_as_the_daemon_runs_with_them() {
+        let row = |cells: &[&str]| wire::Row {
+            cells: cells.iter().map(ToString::to_string).collect(),
+            ..Default::default()
         };
-        assert_eq!(line("CEPHLET_WORKERS"), ["CEPHLET_WORKERS", "9", "environment"]);
-        assert_eq!(line("CEPHLET_TOOLS"), ["CEPHLET_TOOLS", "4", "default"]);
+        let table = |name: &str, columns: &[&str], rows: Vec<wire::Row>| wire::Table {
+            name: name.into(),
+            columns: columns.iter().map(ToString::to_string).collect(),
+            rows,
+            ..Default::default()
+        };
+        let workers = ["CEPHLET_WORKERS", "9", "environment", "threads"];
+        let tables = vec![
+            table("settings", &["variable", "value", "from", "meaning"], vec![row(&workers)]),
+            table("domains", &["domain"], Vec::new()),
+            table("removed_pools", &["cluster", "removed_pool"], vec![row(&["main", "old"])]),
+        ];
+        let found = wire::ConfigResponse { tables, ..Default::default() };
+        let fake = Fake::default().replies::<wire::ConfigRequest>(&found);
+        let report = run(&fake, "config").unwrap();
+        assert_eq!(
+            report.text,
+            "VARIABLE         VALUE  FROM         MEANING\n\
+             CEPHLET_WORKERS  9      environment  threads\n\n\
+             CLUSTER  REMOVED POOL\n\
+             main     old"
+        );
+        let json = json!({
+            "settings": [{
+                "variable": "CEPHLET_WORKERS", "value": "9", "from": "environment", "meaning": "threads",
+            }],
+            "domains": [],
+            "removed_pools": [{"cluster": "main", "removed_pool": "old"}],
+        });
+        assert_eq!(report.json, json);
     }
 
     #[test]

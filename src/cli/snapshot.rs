@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::failure::CliResult;
+use crate::cli::plugin::Plugin;
 use crate::cli::report::{Report, fields, human, table};
-use crate::cli::session::Session;
 use crate::cli::syntax::Given;
 use crate::cli::values;
 use crate::clock;
@@ -63,7 +63,7 @@ impl Shown {
 }
 
 /// Takes a snapshot; prints its ID.
-pub fn create(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+pub fn create(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let request = wire::CreateSnapshotRequest {
         source_volume_id: given.word(0).to_string(),
         name: given.word(1).to_string(),
@@ -71,12 +71,12 @@ pub fn create(session: &Session<'_>, given: &Given) -> CliResult<Report> {
         secrets: values::secrets(given)?,
         ..Default::default()
     };
-    let shown = Shown::from(session.plugin.create_snapshot(&request)?.snapshot.unwrap_or_default());
+    let shown = Shown::from(plugin.ask(&request)?.snapshot.unwrap_or_default());
     Ok(Report::new(shown.id.clone(), &shown))
 }
 
 /// Lists the snapshots, of all volumes or of one, all pages of them.
-pub fn list(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+pub fn list(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let mut request = wire::ListSnapshotsRequest {
         source_volume_id: given.value("volume").unwrap_or_default().to_string(),
         secrets: values::secrets(given)?,
@@ -84,7 +84,7 @@ pub fn list(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     };
     let mut snapshots = Vec::new();
     loop {
-        let page = session.plugin.list_snapshots(&request)?;
+        let page = plugin.ask(&request)?;
         snapshots
             .extend(page.entries.into_iter().map(|entry| Shown::from(entry.snapshot.unwrap_or_default())));
         request.starting_token = page.next_token;
@@ -93,25 +93,21 @@ pub fn list(session: &Session<'_>, given: &Given) -> CliResult<Report> {
         }
     }
     let rows: Vec<_> = snapshots.iter().map(Shown::row).collect();
-    Ok(Report::new(table(["ID", "VOLUME", "SIZE", "CREATED", "READY"], &rows), &snapshots))
+    Ok(Report::new(table(&["ID", "VOLUME", "SIZE", "CREATED", "READY"], &rows), &snapshots))
 }
 
 /// Shows a snapshot.
-pub fn show(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+pub fn show(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let (snapshot_id, secrets) = (given.word(0).to_string(), values::secrets(given)?);
-    let reply = session.plugin.get_snapshot(&wire::GetSnapshotRequest {
-        snapshot_id,
-        secrets,
-        ..Default::default()
-    })?;
+    let reply = plugin.ask(&wire::GetSnapshotRequest { snapshot_id, secrets, ..Default::default() })?;
     let shown = Shown::from(reply.snapshot.unwrap_or_default());
     Ok(Report::new(shown.text(), &shown))
 }
 
 /// Deletes a snapshot.
-pub fn delete(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+pub fn delete(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let (id, secrets) = (given.word(0), values::secrets(given)?);
-    session.plugin.delete_snapshot(&wire::DeleteSnapshotRequest {
+    plugin.ask(&wire::DeleteSnapshotRequest {
         snapshot_id: id.to_string(),
         secrets,
         ..Default::default()
@@ -144,12 +140,12 @@ mod tests {
             snapshot: MessageField::some(snapshot("s1")),
             ..Default::default()
         };
-        let fake = Fake::default().replies("create_snapshot", &reply);
+        let fake = Fake::default().replies::<wire::CreateSnapshotRequest>(&reply);
         let report = run(&fake, "snapshot create v1 nightly --parameter a=b").unwrap();
         assert_eq!(report.rendered(false), "s1\n");
         let json = json!({"id": "s1", "volume_id": "v1", "size_bytes": 1 << 30, "created": "2026-11-21T06:01:19Z", "ready": true});
         assert_eq!(report.json, json);
-        let request: wire::CreateSnapshotRequest = fake.request("create_snapshot");
+        let request: wire::CreateSnapshotRequest = fake.request();
         assert_eq!(
             (request.source_volume_id.as_str(), request.name.as_str(), request.parameters["a"].as_str()),
             ("v1", "nightly", "b")
@@ -164,14 +160,14 @@ mod tests {
         };
         let reply =
             wire::ListSnapshotsResponse { entries: vec![entry("s1"), entry("s2")], ..Default::default() };
-        let fake = Fake::default().replies("list_snapshots", &reply);
+        let fake = Fake::default().replies::<wire::ListSnapshotsRequest>(&reply);
         assert_eq!(
             run(&fake, "snapshot list --volume v1").unwrap().text,
             "ID  VOLUME  SIZE   CREATED               READY\n\
              s1  v1      1 GiB  2026-11-21T06:01:19Z  yes\n\
              s2  v1      1 GiB  2026-11-21T06:01:19Z  yes"
         );
-        assert_eq!(fake.request::<wire::ListSnapshotsRequest>("list_snapshots").source_volume_id, "v1");
+        assert_eq!(fake.request::<wire::ListSnapshotsRequest>().source_volume_id, "v1");
     }
 
     #[test]
@@ -186,11 +182,11 @@ mod tests {
             ..Default::default()
         };
         let fake = Fake::default()
-            .replies("list_snapshots", &page("s1", "after s1"))
-            .replies("list_snapshots", &page("s2", ""));
+            .replies::<wire::ListSnapshotsRequest>(&page("s1", "after s1"))
+            .replies::<wire::ListSnapshotsRequest>(&page("s2", ""));
         let report = run(&fake, "snapshot list --volume v1").unwrap();
         assert_eq!((report.json[0]["id"].as_str(), report.json[1]["id"].as_str()), (Some("s1"), Some("s2")));
-        let last: wire::ListSnapshotsRequest = fake.request("list_snapshots");
+        let last: wire::ListSnapshotsRequest = fake.request();
         assert_eq!((last.starting_token.as_str(), last.source_volume_id.as_str()), ("after s1", "v1"));
     }
 
@@ -198,13 +194,14 @@ mod tests {
     fn show_is_one_field_a_line() {
         let reply =
             wire::GetSnapshotResponse { snapshot: MessageField::some(snapshot("s1")), ..Default::default() };
-        let report = run(&Fake::default().replies("get_snapshot", &reply), "snapshot show s1").unwrap();
+        let report =
+            run(&Fake::default().replies::<wire::GetSnapshotRequest>(&reply), "snapshot show s1").unwrap();
         assert!(
             report.text.starts_with("id:       s1\nvolume:   v1\nsize:     1 GiB (1073741824 bytes)\n"),
             "{}",
             report.text
         );
-        let missing = Fake::default().refuses("get_snapshot", Error::not_found("no"));
+        let missing = Fake::default().refuses::<wire::GetSnapshotRequest>(Error::not_found("no"));
         assert_eq!(run(&missing, "snapshot show s1").unwrap_err().exit_code(), 3);
     }
 

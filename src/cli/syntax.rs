@@ -7,8 +7,8 @@ use std::ffi::OsString;
 use lexopt::Arg;
 
 use crate::cli::failure::{CliError, CliResult};
+use crate::cli::plugin::Plugin;
 use crate::cli::report::Report;
-use crate::cli::session::Session;
 
 /// An option of a command.
 #[derive(Debug)]
@@ -28,14 +28,12 @@ pub struct Opt {
 pub enum Action {
     /// Be the daemon.
     Serve,
-    /// Show the daemon's settings.
-    Config,
     /// Show this program's version.
     Version,
     /// Work on the directories of the daemon while it is stopped; gives what is printed.
     Do(fn(&Given) -> CliResult<String>),
     /// Ask the daemon.
-    Ask(fn(&Session<'_>, &Given) -> CliResult<Report>),
+    Ask(fn(&dyn Plugin, &Given) -> CliResult<Report>),
 }
 
 /// A command.
@@ -328,7 +326,7 @@ mod tests {
     #[test]
     fn options_of_the_client_do_not_go_with_the_daemon() {
         assert_eq!(refused("--socket /x"), "--socket does not go with serve; see cephlet --help");
-        assert_eq!(refused("config --json"), "--json does not go with config; see cephlet config --help");
+        assert_eq!(refused("version --json"), "--json does not go with version; see cephlet version --help");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cli::failure::{CliError, CliResult};
-use crate::cli::session::Session;
+use crate::cli::plugin::Plugin;
 use crate::cli::syntax::Given;
 use crate::error::Error;
 use crate::grpc::proto::csi_v1 as wire;
@@ -91,7 +91,7 @@ pub fn pairs(given: &Given, option: &str) -> CliResult<HashMap<String, String>> 
 }
 
 /// The topologies that a repeated option gives as domains, with the keys they have in the daemon's plugin.
-pub fn topologies(session: &Session<'_>, given: &Given, option: &str) -> CliResult<Vec<wire::Topology>> {
+pub fn topologies(plugin: &dyn Plugin, given: &Given, option: &str) -> CliResult<Vec<wire::Topology>> {
     let read = |text: &str| {
         text.parse::<Domains>().map_err(|what| CliError::usage(format!("--{option} {text}: {what}")))
     };
@@ -99,7 +99,7 @@ pub fn topologies(session: &Session<'_>, given: &Given, option: &str) -> CliResu
     if domains.is_empty() {
         return Ok(Vec::new());
     }
-    let plugin = session.plugin.get_plugin_info(&wire::GetPluginInfoRequest::default())?.name;
+    let plugin = plugin.ask(&wire::GetPluginInfoRequest::default())?.name;
     let topology = |domains: &Domains| {
         let segments = domains.segments(&plugin).into_iter().collect();
         wire::Topology { segments, ..Default::default() }

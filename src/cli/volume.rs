@@ -7,11 +7,12 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::failure::{CliError, CliResult};
+use crate::cli::plugin::Plugin;
 use crate::cli::report::{Report, fields, human, table};
-use crate::cli::session::Session;
 use crate::cli::syntax::Given;
 use crate::cli::values;
 use crate::error::{Kind, Result};
+use crate::grpc::proto::cephlet_operator_v1::ListHereRequest;
 use crate::grpc::proto::csi_v1 as wire;
 
 /// The parameter for a volume's file system, as ceph-csi and the Kubernetes sidecars name it.
@@ -200,10 +201,10 @@ fn parameters(given: &Given) -> CliResult<HashMap<String, String>> {
 }
 
 /// From where the volume is to be reachable, if `--domain` or `--prefer` says it.
-fn requirement(session: &Session<'_>, given: &Given) -> CliResult<MessageField<wire::TopologyRequirement>> {
+fn requirement(plugin: &dyn Plugin, given: &Given) -> CliResult<MessageField<wire::TopologyRequirement>> {
     let requirement = wire::TopologyRequirement {
-        requisite: values::topologies(session, given, "domain")?,
-        preferred: values::topologies(session, given, "prefer")?,
+        requisite: values::topologies(plugin, given, "domain")?,
+        preferred: values::topologies(plugin, given, "prefer")?,
         ..Default::default()
     };
     let is_empty = requirement.requisite.is_empty() && requirement.preferred.is_empty();
@@ -211,7 +212,7 @@ fn requirement(session: &Session<'_>, given: &Given) -> CliResult<MessageField<w
 }
 
 /// Makes a volume; prints its ID.
-pub fn create(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+pub fn create(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let request = wire::CreateVolumeRequest {
         name: given.word(0).to_string(),
         capacity_range: capacity_range(given)?,
@@ -219,22 +220,20 @@ pub fn create(session: &Session<'_>, given: &Given) -> CliResult<Report> {
         parameters: parameters(given)?,
         mutable_parameters: values::pairs(given, "mutable")?,
         volume_content_source: content_source(given)?,
-        accessibility_requirements: requirement(session, given)?,
+        accessibility_requirements: requirement(plugin, given)?,
         secrets: values::secrets(given)?,
         ..Default::default()
     };
-    let volume = session.plugin.create_volume(&request)?.volume.unwrap_or_default();
+    let volume = plugin.ask(&request)?.volume.unwrap_or_default();
     let shown = Shown::new(volume, Vec::new(), MessageField::none());
     Ok(Report::new(shown.id.clone(), &shown))
 }
 
 /// Lists the volumes, all pages of them.
-pub fn list(session: &Session<'_>, _: &Given) -> CliResult<Report> {
+pub fn list(plugin: &dyn Plugin, _: &Given) -> CliResult<Report> {
     let (mut volumes, mut starting_token) = (Vec::new(), String::new());
     loop {
-        let page = session
-            .plugin
-            .list_volumes(&wire::ListVolumesRequest { starting_token, ..Default::default() })?;
+        let page = plugin.ask(&wire::ListVolumesRequest { starting_token, ..Default::default() })?;
         volumes.extend(page.entries.into_iter().map(|entry| {
             let status = entry.status.unwrap_or_default();
             Shown::new(entry.volume.unwrap_or_default(), status.published_node_ids, status.volume_condition)
@@ -245,19 +244,19 @@ pub fn list(session: &Session<'_>, _: &Given) -> CliResult<Report> {
         }
     }
     let rows: Vec<_> = volumes.iter().map(Shown::row).collect();
-    Ok(Report::new(table(["ID", "SIZE", "DOMAIN", "PUBLISHED TO", "CONDITION"], &rows), &volumes))
+    Ok(Report::new(table(&["ID", "SIZE", "DOMAIN", "PUBLISHED TO", "CONDITION"], &rows), &volumes))
 }
 
-/// Shows a volume and, if this program published it here, where and how full it is.
-pub fn show(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+/// Shows a volume and, if it is published on this node, where and how full it is.
+pub fn show(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let id = given.word(0);
     let request = wire::ControllerGetVolumeRequest { volume_id: id.to_string(), ..Default::default() };
-    let reply = session.plugin.controller_get_volume(&request)?;
+    let reply = plugin.ask(&request)?;
     let status = reply.status.unwrap_or_default();
     let volume =
         Shown::new(reply.volume.unwrap_or_default(), status.published_node_ids, status.volume_condition);
-    let targets = session.publications.targets(id)?;
-    let usage = targets.first().map(|path| usage(session, id, path)).transpose()?.flatten();
+    let targets = targets(plugin, id)?;
+    let usage = targets.first().map(|path| usage(plugin, id, path)).transpose()?.flatten();
     let mut pairs = volume.fields();
     pairs.push(("published at", targets.join(" ")));
     pairs.extend(
@@ -266,14 +265,20 @@ pub fn show(session: &Session<'_>, given: &Given) -> CliResult<Report> {
     Ok(Report::new(fields(&pairs), &ShownHere { volume, targets, usage }))
 }
 
+/// Where a volume is published on this node.
+fn targets(plugin: &dyn Plugin, id: &str) -> Result<Vec<String>> {
+    let request = ListHereRequest { volume_id: id.to_string(), ..Default::default() };
+    Ok(plugin.ask(&request)?.target_paths)
+}
+
 /// How full a published volume is; None if the daemon no longer knows it there, or does not say.
-fn usage(session: &Session<'_>, id: &str, path: &str) -> Result<Option<Usage>> {
+fn usage(plugin: &dyn Plugin, id: &str, path: &str) -> Result<Option<Usage>> {
     let request = wire::NodeGetVolumeStatsRequest {
         volume_id: id.to_string(),
         volume_path: path.to_string(),
         ..Default::default()
     };
-    let reply = match session.plugin.node_get_volume_stats(&request) {
+    let reply = match plugin.ask(&request) {
         Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Unimplemented) => return Ok(None),
         reply => reply?,
     };
@@ -283,7 +288,7 @@ fn usage(session: &Session<'_>, id: &str, path: &str) -> Result<Option<Usage>> {
 }
 
 /// Makes a volume larger, and has the node follow where the volume is published.
-pub fn expand(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+pub fn expand(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let id = given.word(0);
     if !given.has("size") {
         return Err(CliError::usage("--size is missing; see cephlet volume expand --help"));
@@ -296,25 +301,26 @@ pub fn expand(session: &Session<'_>, given: &Given) -> CliResult<Report> {
         ..Default::default()
     };
     let named = named.as_deref().map(values::path_text).transpose()?;
-    let reply = session.plugin.controller_expand_volume(&request)?;
+    let reply = plugin.ask(&request)?;
     // One path is enough: all of them are the same device and file system.
-    let path = named
-        .or(session.publications.targets(id)?.into_iter().next())
-        .filter(|_| reply.node_expansion_required);
+    let path = match (named, reply.node_expansion_required) {
+        (None, true) => targets(plugin, id)?.into_iter().next(),
+        (named, is_required) => named.filter(|_| is_required),
+    };
     if let Some(path) = &path {
-        expand_on_node(session, id, path, reply.capacity_bytes)?;
+        expand_on_node(plugin, id, path, reply.capacity_bytes)?;
     }
     let json = json!({"id": id, "size_bytes": reply.capacity_bytes, "expanded_at": path});
     let report = Report::new(human(reply.capacity_bytes), &json);
     Ok(match (path, reply.node_expansion_required) {
         (None, true) => report.with_note(
-            "not published here by this program: device and file system follow when it is staged next",
+            "not published on this node: device and file system follow when it is published or staged next",
         ),
         _ => report,
     })
 }
 
-fn expand_on_node(session: &Session<'_>, id: &str, path: &str, size: i64) -> Result<()> {
+fn expand_on_node(plugin: &dyn Plugin, id: &str, path: &str, size: i64) -> Result<()> {
     let range = wire::CapacityRange { required_bytes: size, ..Default::default() };
     let request = wire::NodeExpandVolumeRequest {
         volume_id: id.to_string(),
@@ -322,14 +328,14 @@ fn expand_on_node(session: &Session<'_>, id: &str, path: &str, size: i64) -> Res
         capacity_range: MessageField::some(range),
         ..Default::default()
     };
-    let expanded = session.plugin.node_expand_volume(&request);
+    let expanded = plugin.ask(&request);
     expanded
         .map(|_| ())
         .map_err(|error| error.context(format!("the volume is larger now, but not at {path}")))
 }
 
 /// Changes settings of a volume that can be changed.
-pub fn modify(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+pub fn modify(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let (id, mutable_parameters) = (given.word(0), values::pairs(given, "mutable")?);
     if mutable_parameters.is_empty() {
         return Err(CliError::usage("--mutable is missing; see cephlet volume modify --help"));
@@ -340,19 +346,15 @@ pub fn modify(session: &Session<'_>, given: &Given) -> CliResult<Report> {
         secrets: values::secrets(given)?,
         ..Default::default()
     };
-    session.plugin.controller_modify_volume(&request)?;
+    plugin.ask(&request)?;
     Ok(Report::new("", &json!({"id": id})))
 }
 
 /// Deletes a volume.
-pub fn delete(session: &Session<'_>, given: &Given) -> CliResult<Report> {
+pub fn delete(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let id = given.word(0);
     let secrets = values::secrets(given)?;
-    session.plugin.delete_volume(&wire::DeleteVolumeRequest {
-        volume_id: id.to_string(),
-        secrets,
-        ..Default::default()
-    })?;
+    plugin.ask(&wire::DeleteVolumeRequest { volume_id: id.to_string(), secrets, ..Default::default() })?;
     Ok(Report::new("", &json!({"id": id})))
 }
 

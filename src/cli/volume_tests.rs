@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::cli::fake::{Fake, publications, run, run_in};
-use crate::cli::publications::PublicationRecord;
+use crate::cli::fake::{Fake, run};
 use crate::error::Error;
+use crate::grpc::proto::cephlet_operator_v1::ListHereResponse;
 
 fn volume(id: &str, size: i64) -> wire::Volume {
     wire::Volume { volume_id: id.into(), capacity_bytes: size, ..Default::default() }
@@ -23,21 +23,17 @@ fn expanded(size: i64) -> wire::ControllerExpandVolumeResponse {
     }
 }
 
-fn publish_at(runtime: &std::path::Path, id: &str, target: &str) {
-    let held = publications(runtime).hold(id).unwrap();
-    held.write(&PublicationRecord {
-        volume_id: id.into(),
-        targets: vec![target.into()],
-        ..Default::default()
-    })
-    .unwrap();
+/// A daemon that has the volume published at this path.
+fn published_at(target: &str) -> Fake {
+    let reply = ListHereResponse { target_paths: vec![target.into()], ..Default::default() };
+    Fake::default().replies::<ListHereRequest>(&reply)
 }
 
 #[test]
 fn a_creation_asks_for_what_the_options_say_and_prints_the_id() {
     let secrets = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(secrets.path(), "userKey=hidden\n").unwrap();
-    let fake = Fake::default().replies("create_volume", &created("v1"));
+    let fake = Fake::default().replies::<wire::CreateVolumeRequest>(&created("v1"));
     let line = format!(
         "volume create web --size 1G --limit 2G --fs xfs --mode multi-node-reader-only --parameter pool=ssd \
          --from-snapshot s1 --secrets {}",
@@ -49,7 +45,7 @@ fn a_creation_asks_for_what_the_options_say_and_prints_the_id() {
         "id": "v1", "size_bytes": 1 << 30, "context": {}, "source": null, "topology": [], "published_nodes": [], "condition": null,
     });
     assert_eq!(report.json, json);
-    let request: wire::CreateVolumeRequest = fake.request("create_volume");
+    let request: wire::CreateVolumeRequest = fake.request();
     assert_eq!(
         (request.name.as_str(), request.parameters["pool"].as_str(), request.secrets["userKey"].as_str()),
         ("web", "ssd", "hidden")
@@ -68,11 +64,11 @@ fn a_creation_asks_for_what_the_options_say_and_prints_the_id() {
 fn a_creation_without_options_leaves_size_and_source_open() {
     let fake = Fake::default();
     run(&fake, "volume create web").unwrap();
-    let request: wire::CreateVolumeRequest = fake.request("create_volume");
+    let request: wire::CreateVolumeRequest = fake.request();
     assert!(request.capacity_range.is_none() && request.volume_content_source.is_none());
     assert_eq!(request.volume_capabilities[0].access_mode.mode.value(), 1);
     run(&fake, "volume create web --block --from-volume v0").unwrap();
-    let request: wire::CreateVolumeRequest = fake.request("create_volume");
+    let request: wire::CreateVolumeRequest = fake.request();
     assert!(request.volume_capabilities[0].has_block());
     assert_eq!(request.volume_content_source.volume().volume_id, "v0");
 }
@@ -80,9 +76,9 @@ fn a_creation_without_options_leaves_size_and_source_open() {
 #[test]
 fn a_creation_asks_for_domains_by_the_plugins_keys() {
     let identity = wire::GetPluginInfoResponse { name: "org.x".into(), ..Default::default() };
-    let fake = Fake::default().replies("get_plugin_info", &identity);
+    let fake = Fake::default().replies::<wire::GetPluginInfoRequest>(&identity);
     run(&fake, "volume create web --domain zone=1 --domain region=eu,zone=2 --prefer zone=2").unwrap();
-    let request: wire::CreateVolumeRequest = fake.request("create_volume");
+    let request: wire::CreateVolumeRequest = fake.request();
     let asked = request.accessibility_requirements.unwrap();
     let segments = |all: &[wire::Topology]| -> Vec<BTreeMap<String, String>> {
         all.iter().map(|it| it.segments.clone().into_iter().collect()).collect()
@@ -94,7 +90,7 @@ fn a_creation_asks_for_domains_by_the_plugins_keys() {
     assert_eq!(segments(&asked.requisite), [map(&[("org.x/zone", "1")]), second]);
     assert_eq!(segments(&asked.preferred), [map(&[("org.x/zone", "2")])]);
     run(&fake, "volume create web").unwrap();
-    assert!(fake.request::<wire::CreateVolumeRequest>("create_volume").accessibility_requirements.is_none());
+    assert!(fake.request::<wire::CreateVolumeRequest>().accessibility_requirements.is_none());
 }
 
 #[test]
@@ -138,8 +134,8 @@ fn the_list_shows_where_volumes_are_and_how_they_are() {
     let accessible_topology = vec![own, topology(&[("org.x/takes.zone.eu-1", "true")])];
     let first = wire::Volume { accessible_topology, ..volume("v1", 1 << 30) };
     let entries = vec![entry(first, &["n1", "n2"], false), entry(volume("v22", 1536), &[], true)];
-    let fake =
-        Fake::default().replies("list_volumes", &wire::ListVolumesResponse { entries, ..Default::default() });
+    let fake = Fake::default()
+        .replies::<wire::ListVolumesRequest>(&wire::ListVolumesResponse { entries, ..Default::default() });
     let report = run(&fake, "volume list").unwrap();
     assert_eq!(
         report.text,
@@ -162,11 +158,11 @@ fn all_pages_of_the_list_are_read() {
         ..Default::default()
     };
     let fake = Fake::default()
-        .replies("list_volumes", &page("v1", "after v1"))
-        .replies("list_volumes", &page("v2", ""));
+        .replies::<wire::ListVolumesRequest>(&page("v1", "after v1"))
+        .replies::<wire::ListVolumesRequest>(&page("v2", ""));
     let report = run(&fake, "volume list").unwrap();
     assert_eq!((report.json[0]["id"].as_str(), report.json[1]["id"].as_str()), (Some("v1"), Some("v2")));
-    assert_eq!(fake.request::<wire::ListVolumesRequest>("list_volumes").starting_token, "after v1");
+    assert_eq!(fake.request::<wire::ListVolumesRequest>().starting_token, "after v1");
 }
 
 #[test]
@@ -176,9 +172,7 @@ fn an_empty_list_is_no_text_and_an_empty_array() {
 }
 
 #[test]
-fn show_tells_where_this_program_published_it_and_how_full_it_is() {
-    let runtime = tempfile::tempdir().unwrap();
-    publish_at(runtime.path(), "v1", "/mnt/a");
+fn show_tells_where_a_volume_is_published_here_and_how_full_it_is() {
     let mut shown = volume("v1", 1 << 30);
     shown.volume_context.insert("fsType".into(), "xfs".into());
     let bytes = wire::VolumeUsage {
@@ -188,16 +182,16 @@ fn show_tells_where_this_program_published_it_and_how_full_it_is() {
         unit: wire::volume_usage::Unit::BYTES.into(),
         ..Default::default()
     };
-    let fake = Fake::default()
-        .replies(
-            "controller_get_volume",
-            &wire::ControllerGetVolumeResponse { volume: MessageField::some(shown), ..Default::default() },
-        )
-        .replies(
-            "node_get_volume_stats",
-            &wire::NodeGetVolumeStatsResponse { usage: vec![bytes], ..Default::default() },
-        );
-    let report = run_in(runtime.path(), &fake, "volume show v1").unwrap();
+    let fake = published_at("/mnt/a")
+        .replies::<wire::ControllerGetVolumeRequest>(&wire::ControllerGetVolumeResponse {
+            volume: MessageField::some(shown),
+            ..Default::default()
+        })
+        .replies::<wire::NodeGetVolumeStatsRequest>(&wire::NodeGetVolumeStatsResponse {
+            usage: vec![bytes],
+            ..Default::default()
+        });
+    let report = run(&fake, "volume show v1").unwrap();
     assert_eq!(
         report.text,
         "id:            v1\n\
@@ -208,45 +202,43 @@ fn show_tells_where_this_program_published_it_and_how_full_it_is() {
     );
     assert_eq!(report.json["targets"], json!(["/mnt/a"]));
     assert_eq!(report.json["usage"], json!({"total_bytes": 1000, "used_bytes": 10, "available_bytes": 990}));
-    let lost = fake.refuses("node_get_volume_stats", Error::not_found("not there"));
-    assert_eq!(run_in(runtime.path(), &lost, "volume show v1").unwrap().json["usage"], json!(null));
+    let lost = fake.refuses::<wire::NodeGetVolumeStatsRequest>(Error::not_found("not there"));
+    assert_eq!(run(&lost, "volume show v1").unwrap().json["usage"], json!(null));
 }
 
 #[test]
 fn a_volume_that_is_not_there_exits_with_3() {
-    let fake =
-        Fake::default().refuses("controller_get_volume", Error::not_found("there is no volume \"v1\""));
+    let fake = Fake::default()
+        .refuses::<wire::ControllerGetVolumeRequest>(Error::not_found("there is no volume \"v1\""));
     assert_eq!(run(&fake, "volume show v1").unwrap_err().exit_code(), 3);
 }
 
 #[test]
 fn an_expansion_reaches_the_node_where_the_volume_is_published() {
-    let runtime = tempfile::tempdir().unwrap();
-    publish_at(runtime.path(), "v1", "/mnt/a");
-    let fake = Fake::default().replies("controller_expand_volume", &expanded(20 << 30));
-    let report = run_in(runtime.path(), &fake, "volume expand v1 --size 20G").unwrap();
-    assert_eq!(fake.asked(), ["controller_expand_volume", "node_expand_volume"]);
+    let fake = published_at("/mnt/a").replies::<wire::ControllerExpandVolumeRequest>(&expanded(20 << 30));
+    let report = run(&fake, "volume expand v1 --size 20G").unwrap();
+    assert_eq!(fake.asked(), ["ControllerExpandVolume", "ListHere", "NodeExpandVolume"]);
     assert_eq!(report.json, json!({"id": "v1", "size_bytes": 20_i64 << 30, "expanded_at": "/mnt/a"}));
-    let request: wire::NodeExpandVolumeRequest = fake.request("node_expand_volume");
+    let request: wire::NodeExpandVolumeRequest = fake.request();
     assert_eq!((request.volume_path.as_str(), request.capacity_range.required_bytes), ("/mnt/a", 20 << 30));
 }
 
 #[test]
 fn an_expansion_of_a_volume_that_is_not_published_says_when_the_node_follows() {
-    let fake = Fake::default().replies("controller_expand_volume", &expanded(20 << 30));
+    let fake = Fake::default().replies::<wire::ControllerExpandVolumeRequest>(&expanded(20 << 30));
     let report = run(&fake, "volume expand v1 --size 20G").unwrap();
-    assert_eq!(fake.asked(), ["controller_expand_volume"]);
+    assert_eq!(fake.asked(), ["ControllerExpandVolume", "ListHere"]);
     assert!(report.notes[0].contains("staged next"));
     run(&fake, "volume expand v1 --size 20G --path /mnt/b").unwrap();
-    assert_eq!(fake.request::<wire::NodeExpandVolumeRequest>("node_expand_volume").volume_path, "/mnt/b");
+    assert_eq!(fake.request::<wire::NodeExpandVolumeRequest>().volume_path, "/mnt/b");
 }
 
 #[test]
 fn an_expansion_that_the_node_refuses_says_what_has_happened() {
     let error = Error::precondition("read-only");
     let fake = Fake::default()
-        .replies("controller_expand_volume", &expanded(1))
-        .refuses("node_expand_volume", error);
+        .replies::<wire::ControllerExpandVolumeRequest>(&expanded(1))
+        .refuses::<wire::NodeExpandVolumeRequest>(error);
     let refused = run(&fake, "volume expand v1 --size 1 --path /mnt/b").unwrap_err();
     assert_eq!(
         refused.to_string(),
@@ -260,18 +252,18 @@ fn a_deletion_is_silent() {
     let fake = Fake::default();
     let report = run(&fake, "volume delete v1").unwrap();
     assert_eq!((report.text.as_str(), report.json), ("", json!({"id": "v1"})));
-    assert_eq!(fake.request::<wire::DeleteVolumeRequest>("delete_volume").volume_id, "v1");
+    assert_eq!(fake.request::<wire::DeleteVolumeRequest>().volume_id, "v1");
 }
 
 #[test]
 fn settings_that_can_be_changed_are_given_at_creation_and_later() {
     let fake = Fake::default();
     run(&fake, "volume create web --mutable iops=500 --mutable bps=0").unwrap();
-    let request: wire::CreateVolumeRequest = fake.request("create_volume");
+    let request: wire::CreateVolumeRequest = fake.request();
     assert_eq!((request.mutable_parameters["iops"].as_str(), request.mutable_parameters.len()), ("500", 2));
     assert!(request.parameters.is_empty());
     assert_eq!(run(&fake, "volume modify v1 --mutable iops=0").unwrap().json, json!({"id": "v1"}));
-    let request: wire::ControllerModifyVolumeRequest = fake.request("controller_modify_volume");
+    let request: wire::ControllerModifyVolumeRequest = fake.request();
     assert_eq!((request.volume_id.as_str(), request.mutable_parameters["iops"].as_str()), ("v1", "0"));
     let idle = Fake::default();
     assert_eq!(run(&idle, "volume modify v1").unwrap_err().exit_code(), 2);

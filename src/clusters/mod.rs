@@ -141,7 +141,6 @@ impl Clusters {
     }
 
     /// What is wrong with the file as a whole, now.
-    #[cfg(test)]
     pub fn file_trouble(&self) -> Option<String> {
         self.current.read().trouble.clone()
     }

@@ -20,6 +20,7 @@ use protobuf::Message;
 use crate::dispatch::{Bulkhead, Call, Guard, Identical, KeySet, LockTable, Locked, Workers};
 use crate::error::{Error, Result};
 use crate::grpc::active_calls::ActiveCalls;
+use crate::grpc::proto::Rpc;
 use crate::grpc::status;
 use crate::volume::lock_keys::LockSet;
 
@@ -33,6 +34,9 @@ pub type Answer = Result<Bytes>;
 /// whatever is made for each of them again, as generic code is, makes the program larger by some kilobytes an
 /// rpc.
 type Handler = Arc<dyn Fn(&Caller<'_>, &[u8]) -> Answer + Send + Sync>;
+
+/// How a service answers requests of a type.
+pub type Answers<S, Q> = fn(&S, &Caller<'_>, Q) -> Result<Encoded<<Q as Rpc>::Reply>>;
 
 /// The calls that need no storage: they have a lane of their own, so that a cluster that hangs never fails a
 /// health check.
@@ -132,22 +136,16 @@ impl Bridge {
     }
 
     /// Registers an rpc with one request and one reply. `handler` runs on the thread of its call.
-    pub fn unary<S, Q, R>(
+    pub fn unary<S: Send + Sync + 'static, Q: Rpc>(
         &self,
         builder: ServiceBuilder,
-        path: &'static str,
         service: &Arc<S>,
-        handler: fn(&S, &Caller<'_>, Q) -> Result<Encoded<R>>,
-    ) -> ServiceBuilder
-    where
-        S: Send + Sync + 'static,
-        Q: Message,
-        R: Message,
-    {
+        handler: Answers<S, Q>,
+    ) -> ServiceBuilder {
         let service = Arc::clone(service);
         let handler =
             move |caller: &Caller<'_>, request: &[u8]| Ok(handler(&service, caller, decode(request)?)?.0);
-        self.register(builder, path, Arc::new(handler))
+        self.register(builder, Q::PATH, Arc::new(handler))
     }
 
     fn register(&self, builder: ServiceBuilder, path: &'static str, handler: Handler) -> ServiceBuilder {
@@ -210,8 +208,8 @@ fn is_quick(call: &Call) -> bool {
     QUICK.iter().any(|quick| call.method().ends_with(quick))
 }
 
-/// A method whose messages stay bytes: they are decoded and encoded by a worker.
-fn raw_method(path: &'static str) -> Method<Vec<u8>, Arc<[u8]>> {
+/// A method whose messages stay bytes: a worker, or a caller, decodes and encodes them.
+pub fn raw_method(path: &'static str) -> Method<Vec<u8>, Arc<[u8]>> {
     let request = Marshaller { ser: |bytes: &Vec<u8>, slice| fill(slice, bytes), de: read_all };
     let reply = Marshaller {
         ser: |bytes: &Arc<[u8]>, slice| fill(slice, bytes),

@@ -7,13 +7,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use grpcio::{CallOption, Channel, ChannelBuilder, Environment, RpcStatusCode, ServiceBuilder};
+use protobuf::Message;
 
-use super::{Bridge, Caller, Encoded};
+use super::{Bridge, Caller, Encoded, raw_method};
 use crate::dispatch::{Call, Key, LockTable, Workers};
 use crate::error::{Error, Result};
 use crate::grpc::Server;
 use crate::grpc::active_calls::ActiveCalls;
-use crate::grpc::proto::csi_v1 as wire;
+use crate::grpc::proto::{Rpc, csi_v1 as wire};
 use crate::volume::lock_keys::LockSet;
 
 /// A deadline that only a hang reaches.
@@ -168,7 +169,7 @@ impl House {
         let volumes = Arc::new(Volumes::default());
         let service = Arc::new(Service(Arc::clone(&volumes)));
         let service = wire::register_group_controller(ServiceBuilder::new(), &bridge, &service).build();
-        let door = Server::open(&socket, &directory.path().join("lock"), vec![service]).unwrap();
+        let door = Server::open(&socket, &directory.path().join("lock"), service).unwrap();
         let environment = Arc::new(Environment::new(1));
         let channel = ChannelBuilder::new(environment).use_local_subchannel_pool(true);
         let channel = channel.connect(&format!("unix:{}", socket.display()));
@@ -222,8 +223,9 @@ impl House {
 
 fn ask(channel: &Channel, name: &str, deadline: Duration) -> Answer {
     let request = wire::CreateVolumeGroupSnapshotRequest { name: name.into(), ..Default::default() };
-    let client = wire::GroupControllerClient::new(channel.clone());
-    match client.create_volume_group_snapshot(&request, CallOption::default().timeout(deadline)) {
+    let (request, options) = (request.write_to_bytes().unwrap(), CallOption::default().timeout(deadline));
+    let method = raw_method(wire::CreateVolumeGroupSnapshotRequest::PATH);
+    match grpcio::Client::new(channel.clone()).unary_call(&method, &request, options) {
         Ok(_) => Ok(()),
         Err(grpcio::Error::RpcFailure(status)) => Err((status.code(), status.message().to_string())),
         Err(other) => panic!("not an answer: {other}"),

@@ -3,6 +3,7 @@
 pub mod active_calls;
 pub mod addons;
 pub mod bridge;
+pub mod operator;
 pub mod path;
 pub mod proto;
 pub mod status;
@@ -14,11 +15,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_channel::Receiver;
-pub use grpcio::Service;
-use grpcio::{ChannelBuilder, Environment, ServerBuilder, ServerCredentials, ServiceBuilder};
+use grpcio::{ChannelBuilder, Environment, ServerBuilder, ServerCredentials, Service, ServiceBuilder};
 
 use crate::error::{Error, Result};
 use crate::grpc::bridge::Bridge;
+use crate::grpc::operator::Settings;
 use crate::sys::flock::FileLock;
 use crate::sys::socket::{self, Listener};
 use crate::sys::{crash, file};
@@ -47,7 +48,7 @@ impl Server {
     /// gRPC unlinks whatever lies at the path, even the socket of a daemon that is alive. So `lock`, the file
     /// that stands for the socket's name, is locked first, and only a socket that nobody answers at is given
     /// up.
-    pub fn open(socket: &Path, lock: &Path, services: Vec<Service>) -> Result<Self> {
+    pub fn open(socket: &Path, lock: &Path, services: Service) -> Result<Self> {
         let taken = || {
             Error::precondition(format!(
                 "another daemon serves at {}: stop it, or give this one another CSI_ENDPOINT",
@@ -60,7 +61,7 @@ impl Server {
         let arguments = ChannelBuilder::new(Arc::clone(&environment));
         let arguments = arguments.max_receive_message_len(LONGEST_REQUEST).build_args();
         let builder = ServerBuilder::new(environment).channel_args(arguments).requests_slot_per_cq(SLOTS);
-        let builder = services.into_iter().fold(builder, ServerBuilder::register_service);
+        let builder = builder.register_service(services);
         let failed =
             |error: grpcio::Error| Error::internal(format!("cannot serve at {}: {error}", socket.display()));
         let mut server = builder.build().map_err(failed)?;
@@ -147,69 +148,41 @@ fn make_directory(socket: &Path) -> Result<()> {
     std::fs::create_dir_all(parent).map_err(|error| Error::io(format!("create {}", parent.display()), &error))
 }
 
-/// The services of CSI v1 that this copy serves.
-pub fn v1_services(
+/// All services of this copy of the plugin `name`. CSI 0.1 says itself what this copy does not serve; for the
+/// rest gRPC answers UNIMPLEMENTED.
+pub fn services(
     bridge: &Bridge,
-    identity: v1::identity::Identity,
+    name: &str,
+    operations: &Arc<Operations>,
     controller: bool,
-    node: bool,
-) -> Vec<Service> {
-    use proto::csi_v1 as wire;
-    let operations = Arc::clone(&identity.operations);
-    let mut services =
-        vec![wire::register_identity(ServiceBuilder::new(), bridge, &Arc::new(identity)).build()];
+    settings: Settings,
+) -> Service {
+    use proto::{cephlet_operator_v1, csi, csi_v1, fence, identity, replication};
+    let node = operations.serves_node;
+    let (name, operations) = (|| name.to_string(), || Arc::clone(operations));
+    let mut all = ServiceBuilder::new();
+    all = csi::register_identity(all, bridge, &Arc::new(v0::identity::Identity { name: name() }));
+    let service = v0::controller::Controller { operations: operations(), served: controller };
+    all = csi::register_controller(all, bridge, &Arc::new(service));
+    let service = v0::node::Node { operations: operations(), served: node };
+    all = csi::register_node(all, bridge, &Arc::new(service));
+    let service = v1::identity::Identity { name: name(), operations: operations() };
+    all = csi_v1::register_identity(all, bridge, &Arc::new(service));
+    let service = addons::identity::Identity { name: name(), controller, operations: operations() };
+    all = identity::register_identity(all, bridge, &Arc::new(service));
+    let service = addons::fence::FenceController { operations: operations(), controller };
+    all = fence::register_fence_controller(all, bridge, &Arc::new(service));
+    let service = operator::Operator { operations: operations(), settings };
+    all = cephlet_operator_v1::register_operator(all, bridge, &Arc::new(service));
     if controller {
-        let service = Arc::new(v1::controller::Controller { operations: Arc::clone(&operations) });
-        services.push(wire::register_controller(ServiceBuilder::new(), bridge, &service).build());
+        let service = v1::controller::Controller { operations: operations() };
+        all = csi_v1::register_controller(all, bridge, &Arc::new(service));
+        let service = addons::replication::Controller { operations: operations() };
+        all = replication::register_controller(all, bridge, &Arc::new(service));
     }
     if node {
-        services.push(
-            wire::register_node(ServiceBuilder::new(), bridge, &Arc::new(v1::node::Node { operations }))
-                .build(),
-        );
+        let service = v1::node::Node { operations: operations() };
+        all = csi_v1::register_node(all, bridge, &Arc::new(service));
     }
-    services
-}
-
-/// The services of CSI 0.1, on the same socket. What this copy does not serve says so.
-pub fn v0_services(
-    bridge: &Bridge,
-    name: &str,
-    operations: &Arc<Operations>,
-    controller: bool,
-    node: bool,
-) -> Vec<Service> {
-    use proto::csi as wire;
-    let identity = Arc::new(v0::identity::Identity { name: name.to_string() });
-    let controller =
-        Arc::new(v0::controller::Controller { operations: Arc::clone(operations), served: controller });
-    let node = Arc::new(v0::node::Node { operations: Arc::clone(operations), served: node });
-    vec![
-        wire::register_identity(ServiceBuilder::new(), bridge, &identity).build(),
-        wire::register_controller(ServiceBuilder::new(), bridge, &controller).build(),
-        wire::register_node(ServiceBuilder::new(), bridge, &node).build(),
-    ]
-}
-
-/// The services of csi-addons.
-pub fn addons_services(
-    bridge: &Bridge,
-    name: &str,
-    operations: &Arc<Operations>,
-    controller: bool,
-) -> Vec<Service> {
-    use proto::{fence, identity, replication};
-    let operations = || Arc::clone(operations);
-    let who = addons::identity::Identity { name: name.to_string(), controller, operations: operations() };
-    let fences = addons::fence::FenceController { operations: operations(), controller };
-    let replicas = addons::replication::Controller { operations: operations() };
-    let mut services = vec![
-        identity::register_identity(ServiceBuilder::new(), bridge, &Arc::new(who)).build(),
-        fence::register_fence_controller(ServiceBuilder::new(), bridge, &Arc::new(fences)).build(),
-    ];
-    if controller {
-        let builder = ServiceBuilder::new();
-        services.push(replication::register_controller(builder, bridge, &Arc::new(replicas)).build());
-    }
-    services
+    all.build()
 }

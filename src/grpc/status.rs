@@ -67,12 +67,16 @@ pub fn name(kind: Kind) -> &'static str {
 }
 
 /// What a client of our own makes of a call that failed. Codes that this daemon does not send are a defect,
-/// under their own name.
+/// under their own name. For a service that is not served gRPC gives no reason.
 pub fn error(rpc: &str, failure: grpcio::Error) -> Error {
     let grpcio::Error::RpcFailure(status) = failure else {
         return Error::internal(format!("{rpc}: {failure}"));
     };
     match kind(status.code()) {
+        Some(Kind::Unimplemented) if status.message().is_empty() => Error::unimplemented(format!(
+            "the daemon does not serve {rpc}: CEPHLET_SERVICES leaves it out there, or it is a daemon of another \
+             version"
+        )),
         Some(kind) => Error::new(kind, status.message()),
         None => Error::internal(format!("{rpc}: {}: {}", status.code(), status.message())),
     }
@@ -125,6 +129,14 @@ mod tests {
         ] {
             assert_eq!((code(kind), name(kind)), (code(like), name_in_log));
         }
+    }
+
+    #[test]
+    fn a_service_that_is_not_served_is_named() {
+        let failure = grpcio::Error::RpcFailure(RpcStatus::new(RpcStatusCode::UNIMPLEMENTED));
+        let understood = error("/csi.v1.Node/NodeGetInfo", failure);
+        assert_eq!(understood.kind(), Kind::Unimplemented);
+        assert!(understood.message().contains("/csi.v1.Node/NodeGetInfo"), "{understood}");
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub struct NodeTopology {
 #[derive(Debug, Default)]
 struct Current {
     own: Vec<Domain>,
+    /// What is wrong with the labels as they are written now.
+    trouble: Option<String>,
     takeover: Arc<Takeover>,
 }
 
@@ -45,7 +47,7 @@ impl NodeTopology {
             plugin: plugin.to_string(),
             labels: labels.clone(),
             crush_location,
-            current: RwLock::new(Current { own, takeover }),
+            current: RwLock::new(Current { own, trouble: None, takeover }),
             files: Mutex::new(files),
         })
     }
@@ -58,6 +60,11 @@ impl NodeTopology {
     /// The domains of this node, each taken over one with the reason: for people.
     pub fn domains(&self) -> Vec<String> {
         self.current.read().domains()
+    }
+
+    /// What is wrong with the labels as they are written now; those in force stay as they were.
+    pub fn trouble(&self) -> Option<String> {
+        self.current.read().trouble.clone()
     }
 
     /// Where in the CRUSH map this node is, as the kernel wants it: `zone:eu-1|rack:r7`.
@@ -73,10 +80,17 @@ impl NodeTopology {
     /// Follows the takeover map, and the file with the labels if that has changed, or is to be read `again`
     /// anyway. Says whether the orchestrator is told something else from now on.
     pub fn follow(&self, takeover: Arc<Takeover>, again: bool) -> bool {
-        let own = if again || self.files.lock().have_changed() { self.read_again() } else { None };
+        let read = (again || self.files.lock().have_changed()).then(|| self.read_again());
         let mut current = self.current.write();
-        let own = own.unwrap_or_else(|| current.own.clone());
-        let former = std::mem::replace(&mut *current, Current { own, takeover });
+        let (own, trouble) = match read {
+            Some(Ok(own)) => (own, None),
+            Some(Err(why)) => {
+                log::error!("{why}; this node's labels stay as they were");
+                (current.own.clone(), Some(why))
+            }
+            None => (current.own.clone(), current.trouble.clone()),
+        };
+        let former = std::mem::replace(&mut *current, Current { own, trouble, takeover });
         let changed = current.segments(&self.plugin) != former.segments(&self.plugin);
         if changed {
             log::warn!("this node's topology is now {current}; it was {former}");
@@ -84,12 +98,11 @@ impl NodeTopology {
         changed
     }
 
-    /// None, if what is written there now cannot be read.
-    fn read_again(&self) -> Option<Vec<Domain>> {
+    fn read_again(&self) -> Result<Vec<Domain>, String> {
         let mut files = Files::default();
-        let own = self.labels.read(&mut files);
+        let own = self.labels.read(&mut files).map_err(|what| format!("CEPHLET_TOPOLOGY: {what}"));
         *self.files.lock() = files;
-        own.map_err(|what| log::error!("CEPHLET_TOPOLOGY: {what}; this node's labels stay as they were")).ok()
+        own
     }
 }
 
@@ -158,9 +171,11 @@ mod tests {
         for broken in ["", "zone\n", "zone=a\nzone=b\n"] {
             fs::write(&path, broken).unwrap();
             assert!(!node.follow(Arc::default(), false), "{broken:?}");
+            assert!(node.trouble().unwrap().starts_with("CEPHLET_TOPOLOGY: /"), "{broken:?}");
         }
         fs::write(&path, "zone=b\n").unwrap();
         assert!(node.follow(Arc::default(), false));
+        assert_eq!(node.trouble(), None);
         assert_eq!(segments(&node), ["p.q/zone=b"]);
         assert!(!node.follow(Arc::default(), true));
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::backend::Interrupted;
+use crate::backend::{Interrupted, PublishedBy};
 use crate::dispatch::{Call, Key, ObjectLocks};
 use crate::error::{Kind, Result};
 use crate::ids::VolumeId;
@@ -21,7 +21,7 @@ use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::deletion::{BegunDeletion, Deleting};
 use crate::volume::node::mounts;
-use crate::volume::node::record::{NodeRecord, Target};
+use crate::volume::node::record::{NodeRecord, Target, TargetKind};
 use crate::volume::node::unstage::{remove_made, remove_made_staging};
 /// The locks of the objects that calls work on.
 type Locks = Arc<dyn ObjectLocks>;
@@ -65,7 +65,8 @@ impl Operations {
 
     /// After a boot nothing is mounted or attached any more; only the empty places we made may be left. The
     /// record of a remote volume stays until the node has taken back what it wrote into the cluster and what
-    /// it had published to itself; that of a local one, while work on its file system is begun.
+    /// it had published to itself; that of a local one, which the node gives back at once, while work on its
+    /// file system is begun.
     fn forget_boot(self: &Arc<Self>, key: &str, record: &NodeRecord, locks: &Locks) -> Result<()> {
         let NodeRecord { volume_id, .. } = record;
         let paths = record.paths().count();
@@ -80,6 +81,17 @@ impl Operations {
         let id = VolumeId::parse(volume_id);
         let backend = id.as_ref().and_then(|id| self.backends.by_kind(&id.place));
         let is_remote = backend.is_some_and(|backend| backend.traits().is_remote);
+        let is_operators = record.targets.iter().any(|target| target.kind == TargetKind::Operator);
+        if is_operators
+            && !is_remote
+            && let (Some(id), Some(backend)) = (&id, backend)
+        {
+            let (call, secrets) = (Call::internal("recover"), Secrets::default());
+            if let Err(error) = backend.node().detach(&call, id, PublishedBy::Node, &secrets) {
+                log::warn!("volume {id} stays published to this node until it is unpublished: {error}");
+                return Ok(());
+            }
+        }
         let to_give_back = id.filter(|_| is_remote);
         if is_remote {
             // Other nodes may have written to it since. Growth is found again when it is staged.

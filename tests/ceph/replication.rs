@@ -9,7 +9,7 @@ use cephlet::proto::replication as wire;
 use drill::replicated;
 use grpcio::RpcStatusCode as Code;
 
-use crate::support::addons::{self, options};
+use crate::support::addons;
 use crate::support::requests::{delete, map, page, publish_to, unpublish_from};
 use crate::support::sites::{Site, sites, sites_with};
 use crate::support::stub::Hanging;
@@ -312,7 +312,7 @@ fn sources_are_named_in_two_ways_that_agree() {
             parameters: map(&[]),
             ..Default::default()
         };
-        client.replicas.demote_volume(&asked, options()).map(drop).map_err(Failure::from)
+        client.ask(&asked).map(drop)
     };
     let absent = format!("rbd:main:rbd:{}:csi-vol-none:1f", corner.namespace);
     let absent = absent.as_str();

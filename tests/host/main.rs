@@ -31,6 +31,7 @@ mod mount_flags;
 mod mounts;
 mod node_name;
 mod noise;
+mod operator;
 mod paths;
 mod preallocated;
 mod restarts;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cephlet::proto::csi_v1 as wire;
 use cephlet::{Change, Journal, RealDisk, Table};
 
+use crate::support::client;
 use crate::support::machine::{checksum, images, mount_at, picture, run, text};
 use crate::support::requests::*;
 use crate::support::scratch::poke;
@@ -245,12 +246,12 @@ fn a_formatting_that_outlasts_its_call_goes_on_and_is_found_done() {
     let hanging = Hanging::new(&scratch, "mkfs.ext4");
     let daemon = Setup::within(scratch).set("CEPHLET_TOOL_PATH", hanging.tool_path()).start();
     let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
-    let node = wire::NodeClient::new(daemon.client().channel);
+    let channel = daemon.client().channel;
     let request = stage(&volume.id, &daemon.text("stage"), mount("ext4"));
     // Long enough to come to the formatting, which hangs for as long as it takes.
-    let soon = grpcio::CallOption::default().timeout(std::time::Duration::from_secs(30));
+    let soon = std::time::Duration::from_secs(30);
     std::thread::scope(|scope| {
-        let call = scope.spawn(|| node.node_stage_volume(&request, soon));
+        let call = scope.spawn(|| client::ask(&channel, &request, soon));
         hanging.await_start();
         call.join().expect("the client").expect_err("it gives up");
     });

@@ -171,7 +171,8 @@ fn the_binary_accepts_the_environment_of_the_unit() {
     let endpoint = &directives()["Environment"][0];
     let (name, value) = endpoint.split_once('=').unwrap();
     assert_eq!((name, value), ("CSI_ENDPOINT", "unix:///run/cephlet/csi.sock"));
-    let shown = Command::new(binary()).arg("config").env_clear().env(name, value).output().unwrap();
+    let shown =
+        Command::new(binary()).args(["config", "--check"]).env_clear().env(name, value).output().unwrap();
     assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
     let text = String::from_utf8(shown.stdout).unwrap();
     for (name, _) in variables() {
@@ -180,6 +181,6 @@ fn the_binary_accepts_the_environment_of_the_unit() {
             "{name} is not shown by cephlet config"
         );
     }
-    let refused = Command::new(binary()).arg("config").env_clear().output().unwrap();
+    let refused = Command::new(binary()).args(["config", "--check"]).env_clear().output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "RestartPreventExitStatus= of the unit relies on it");
 }

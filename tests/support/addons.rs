@@ -1,22 +1,16 @@
 //! A client that speaks csi-addons.
 
-use cephlet::proto::{fence, identity, replication};
-use grpcio::CallOption;
+use cephlet::proto::{Rpc, fence, identity, replication};
+use grpcio::Channel;
 use protobuf::MessageField;
 
-use super::client::{Answer, Failure};
+use super::client::{self, Answer};
 use super::requests::map;
 use super::{Daemon, PATIENCE};
 
 /// A connection of its own to a daemon.
 pub struct Client {
-    identity: identity::IdentityClient,
-    fences: fence::FenceControllerClient,
-    pub replicas: replication::ControllerClient,
-}
-
-pub fn options() -> CallOption {
-    CallOption::default().timeout(PATIENCE)
+    channel: Channel,
 }
 
 /// The volume of this ID.
@@ -31,22 +25,21 @@ pub fn source(id: &str) -> MessageField<replication::ReplicationSource> {
 
 impl Client {
     pub fn of(daemon: &Daemon) -> Self {
-        let channel = daemon.client().channel;
-        Self {
-            identity: identity::IdentityClient::new(channel.clone()),
-            fences: fence::FenceControllerClient::new(channel.clone()),
-            replicas: replication::ControllerClient::new(channel),
-        }
+        Self { channel: daemon.client().channel }
+    }
+
+    /// Calls the rpc that a request belongs to.
+    pub fn ask<Q: Rpc>(&self, request: &Q) -> Answer<Q::Reply> {
+        client::ask(&self.channel, request, PATIENCE)
     }
 
     /// The name, and the capabilities by their names, in order.
     #[track_caller]
     pub fn identity(&self) -> (String, Vec<String>) {
         use identity::capability::Type;
-        let who =
-            self.identity.get_identity(&identity::GetIdentityRequest::new(), options()).expect("identity");
+        let who = self.ask(&identity::GetIdentityRequest::new()).expect("identity");
         let asked = identity::GetCapabilitiesRequest::new();
-        let reply = self.identity.get_capabilities(&asked, options()).expect("capabilities");
+        let reply = self.ask(&asked).expect("capabilities");
         let name = |it: identity::Capability| match it.type_.expect("a capability has a type") {
             Type::Service(it) => format!("{:?}", it.type_.unwrap()),
             Type::NetworkFence(it) => format!("{:?}", it.type_.unwrap()),
@@ -59,7 +52,7 @@ impl Client {
     }
 
     pub fn is_ready(&self) -> bool {
-        let reply = self.identity.probe(&identity::ProbeRequest::new(), options()).expect("probe");
+        let reply = self.ask(&identity::ProbeRequest::new()).expect("probe");
         reply.ready.as_ref().is_some_and(|ready| ready.value)
     }
 
@@ -69,7 +62,7 @@ impl Client {
             cidrs: self::cidrs(cidrs),
             ..Default::default()
         };
-        self.fences.fence_cluster_network(&asked, options()).map(drop).map_err(Failure::from)
+        self.ask(&asked).map(drop)
     }
 
     pub fn fence(&self, cidrs: &[&str]) -> Answer<()> {
@@ -78,19 +71,19 @@ impl Client {
 
     pub fn unfence(&self, cidrs: &[&str]) -> Answer<()> {
         let asked = fence::UnfenceClusterNetworkRequest { cidrs: self::cidrs(cidrs), ..Default::default() };
-        self.fences.unfence_cluster_network(&asked, options()).map(drop).map_err(Failure::from)
+        self.ask(&asked).map(drop)
     }
 
     pub fn fences(&self) -> Answer<Vec<String>> {
-        let reply = self.fences.list_cluster_fence(&fence::ListClusterFenceRequest::new(), options());
-        reply.map(|it| texts(it.cidrs)).map_err(Failure::from)
+        let reply = self.ask(&fence::ListClusterFenceRequest::new());
+        reply.map(|it| texts(it.cidrs))
     }
 
     /// The cluster's own ID, and this host's addresses there.
     pub fn fence_clients(&self) -> Answer<Vec<(String, Vec<String>)>> {
-        let reply = self.fences.get_fence_clients(&fence::GetFenceClientsRequest::new(), options());
+        let reply = self.ask(&fence::GetFenceClientsRequest::new());
         let client = |it: fence::ClientDetails| (it.id, texts(it.addresses));
-        reply.map(|it| it.clients.into_iter().map(client).collect()).map_err(Failure::from)
+        reply.map(|it| it.clients.into_iter().map(client).collect())
     }
 
     pub fn enable(&self, id: &str, parameters: &[(&str, &str)]) -> Answer<()> {
@@ -99,7 +92,7 @@ impl Client {
             parameters: map(parameters),
             ..Default::default()
         };
-        self.replicas.enable_volume_replication(&asked, options()).map(drop).map_err(Failure::from)
+        self.ask(&asked).map(drop)
     }
 
     pub fn disable(&self, id: &str, parameters: &[(&str, &str)]) -> Answer<()> {
@@ -108,7 +101,7 @@ impl Client {
             parameters: map(parameters),
             ..Default::default()
         };
-        self.replicas.disable_volume_replication(&asked, options()).map(drop).map_err(Failure::from)
+        self.ask(&asked).map(drop)
     }
 
     pub fn promote(&self, id: &str, force: bool, parameters: &[(&str, &str)]) -> Answer<()> {
@@ -118,13 +111,13 @@ impl Client {
             parameters: map(parameters),
             ..Default::default()
         };
-        self.replicas.promote_volume(&asked, options()).map(drop).map_err(Failure::from)
+        self.ask(&asked).map(drop)
     }
 
     pub fn demote(&self, id: &str, force: bool) -> Answer<()> {
         let asked =
             replication::DemoteVolumeRequest { replication_source: source(id), force, ..Default::default() };
-        self.replicas.demote_volume(&asked, options()).map(drop).map_err(Failure::from)
+        self.ask(&asked).map(drop)
     }
 }
 

@@ -2,9 +2,12 @@
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
-use cephlet::proto::csi_v1 as wire;
-use grpcio::{CallOption, Channel, ChannelBuilder, Environment, RpcStatusCode};
+use cephlet::proto::{Rpc, csi_v1 as wire};
+use grpcio::{
+    CallOption, Channel, ChannelBuilder, Environment, Marshaller, Method, MethodType, RpcStatusCode,
+};
 
 use super::PATIENCE;
 
@@ -50,60 +53,60 @@ pub fn refused<T: std::fmt::Debug>(answer: Answer<T>, code: RpcStatusCode, parts
     }
 }
 
+/// Calls the rpc that a request belongs to.
+pub fn ask<Q: Rpc>(channel: &Channel, request: &Q, timeout: Duration) -> Answer<Q::Reply> {
+    let req_mar = Marshaller { ser: grpcio::pb_ser, de: grpcio::pb_de };
+    let resp_mar = Marshaller { ser: grpcio::pb_ser, de: grpcio::pb_de };
+    let method = Method { ty: MethodType::Unary, name: Q::PATH, req_mar, resp_mar };
+    let options = CallOption::default().timeout(timeout);
+    grpcio::Client::new(channel.clone()).unary_call(&method, request, options).map_err(Failure::from)
+}
+
 /// A connection of its own to a socket. Clones share it.
 #[derive(Clone)]
 pub struct Client {
     pub channel: Channel,
-    identity: wire::IdentityClient,
-    controller: wire::ControllerClient,
-    node: wire::NodeClient,
 }
 
-/// The methods of a `Client` for the rpcs of its services, whichever messages `wire` is.
+/// The methods of a `Client` for these rpcs, whichever messages `wire` is.
 macro_rules! rpcs {
-    ($($service:ident { $($rpc:ident: $request:ident => $reply:ident,)* })*) => {
+    ($($rpc:ident: $request:ident,)*) => {
         impl Client {
-            $($(pub fn $rpc(&self, request: &wire::$request) -> Answer<wire::$reply> {
-                self.$service.$rpc(request, CallOption::default().timeout(PATIENCE)).map_err(Failure::from)
-            })*)*
+            $(pub fn $rpc(&self, request: &wire::$request) -> Answer<<wire::$request as Rpc>::Reply> {
+                ask(&self.channel, request, PATIENCE)
+            })*
         }
     };
 }
 pub(super) use rpcs;
 
 rpcs! {
-    identity {
-        get_plugin_info: GetPluginInfoRequest => GetPluginInfoResponse,
-        get_plugin_capabilities: GetPluginCapabilitiesRequest => GetPluginCapabilitiesResponse,
-        probe: ProbeRequest => ProbeResponse,
-    }
-    controller {
-        create_volume: CreateVolumeRequest => CreateVolumeResponse,
-        delete_volume: DeleteVolumeRequest => DeleteVolumeResponse,
-        controller_publish_volume: ControllerPublishVolumeRequest => ControllerPublishVolumeResponse,
-        controller_unpublish_volume: ControllerUnpublishVolumeRequest => ControllerUnpublishVolumeResponse,
-        validate_volume_capabilities: ValidateVolumeCapabilitiesRequest => ValidateVolumeCapabilitiesResponse,
-        list_volumes: ListVolumesRequest => ListVolumesResponse,
-        get_capacity: GetCapacityRequest => GetCapacityResponse,
-        controller_get_capabilities: ControllerGetCapabilitiesRequest => ControllerGetCapabilitiesResponse,
-        create_snapshot: CreateSnapshotRequest => CreateSnapshotResponse,
-        delete_snapshot: DeleteSnapshotRequest => DeleteSnapshotResponse,
-        list_snapshots: ListSnapshotsRequest => ListSnapshotsResponse,
-        get_snapshot: GetSnapshotRequest => GetSnapshotResponse,
-        controller_expand_volume: ControllerExpandVolumeRequest => ControllerExpandVolumeResponse,
-        controller_get_volume: ControllerGetVolumeRequest => ControllerGetVolumeResponse,
-        controller_modify_volume: ControllerModifyVolumeRequest => ControllerModifyVolumeResponse,
-    }
-    node {
-        node_stage_volume: NodeStageVolumeRequest => NodeStageVolumeResponse,
-        node_unstage_volume: NodeUnstageVolumeRequest => NodeUnstageVolumeResponse,
-        node_publish_volume: NodePublishVolumeRequest => NodePublishVolumeResponse,
-        node_unpublish_volume: NodeUnpublishVolumeRequest => NodeUnpublishVolumeResponse,
-        node_get_volume_stats: NodeGetVolumeStatsRequest => NodeGetVolumeStatsResponse,
-        node_expand_volume: NodeExpandVolumeRequest => NodeExpandVolumeResponse,
-        node_get_capabilities: NodeGetCapabilitiesRequest => NodeGetCapabilitiesResponse,
-        node_get_info: NodeGetInfoRequest => NodeGetInfoResponse,
-    }
+    get_plugin_info: GetPluginInfoRequest,
+    get_plugin_capabilities: GetPluginCapabilitiesRequest,
+    probe: ProbeRequest,
+    create_volume: CreateVolumeRequest,
+    delete_volume: DeleteVolumeRequest,
+    controller_publish_volume: ControllerPublishVolumeRequest,
+    controller_unpublish_volume: ControllerUnpublishVolumeRequest,
+    validate_volume_capabilities: ValidateVolumeCapabilitiesRequest,
+    list_volumes: ListVolumesRequest,
+    get_capacity: GetCapacityRequest,
+    controller_get_capabilities: ControllerGetCapabilitiesRequest,
+    create_snapshot: CreateSnapshotRequest,
+    delete_snapshot: DeleteSnapshotRequest,
+    list_snapshots: ListSnapshotsRequest,
+    get_snapshot: GetSnapshotRequest,
+    controller_expand_volume: ControllerExpandVolumeRequest,
+    controller_get_volume: ControllerGetVolumeRequest,
+    controller_modify_volume: ControllerModifyVolumeRequest,
+    node_stage_volume: NodeStageVolumeRequest,
+    node_unstage_volume: NodeUnstageVolumeRequest,
+    node_publish_volume: NodePublishVolumeRequest,
+    node_unpublish_volume: NodeUnpublishVolumeRequest,
+    node_get_volume_stats: NodeGetVolumeStatsRequest,
+    node_expand_volume: NodeExpandVolumeRequest,
+    node_get_capabilities: NodeGetCapabilitiesRequest,
+    node_get_info: NodeGetInfoRequest,
 }
 
 impl Client {
@@ -121,12 +124,7 @@ impl Client {
     fn connect_by(path: &Path, options: impl FnOnce(ChannelBuilder) -> ChannelBuilder) -> Self {
         let builder = options(ChannelBuilder::new(Arc::clone(&ENVIRONMENT)).use_local_subchannel_pool(true));
         let channel = builder.connect(&format!("unix:{}", path.display()));
-        Self {
-            identity: wire::IdentityClient::new(channel.clone()),
-            controller: wire::ControllerClient::new(channel.clone()),
-            node: wire::NodeClient::new(channel.clone()),
-            channel,
-        }
+        Self { channel }
     }
 
     /// Creates a volume; gives it.

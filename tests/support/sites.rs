@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cephlet::proto::{csi_v1, replication as wire};
 use serde_json::Value;
 
-use super::addons::{self, options, source};
+use super::addons::{self, source};
 use super::client::Answer;
 use super::machine::{Checksum, text};
 use super::requests::{block, map, volume_as};
@@ -101,16 +101,16 @@ impl Site {
     /// Whether the copy is ready.
     pub fn resync(&self, id: &str, force: bool) -> Answer<bool> {
         let asked = wire::ResyncVolumeRequest { replication_source: source(id), force, ..Default::default() };
-        let reply = self.client().replicas.resync_volume(&asked, options());
-        reply.map(|it| it.ready).map_err(Failure::from)
+        let reply = self.client().ask(&asked);
+        reply.map(|it| it.ready)
     }
 
     /// The status by its name, and the whole reply.
     pub fn info(&self, id: &str) -> Answer<(String, wire::GetVolumeReplicationInfoResponse)> {
         let asked =
             wire::GetVolumeReplicationInfoRequest { replication_source: source(id), ..Default::default() };
-        let reply = self.client().replicas.get_volume_replication_info(&asked, options());
-        reply.map(|it| (format!("{:?}", it.status.unwrap()), it)).map_err(Failure::from)
+        let reply = self.client().ask(&asked);
+        reply.map(|it| (format!("{:?}", it.status.unwrap()), it))
     }
 
     pub fn destination(&self, id: &str) -> Answer<String> {
@@ -118,11 +118,11 @@ impl Site {
             replication_source: source(id),
             ..Default::default()
         };
-        let reply = self.client().replicas.get_replication_destination_info(&asked, options());
+        let reply = self.client().ask(&asked);
         let volume = |reply: wire::GetReplicationDestinationInfoResponse| {
             reply.replication_destination.volume().volume_id.clone()
         };
-        reply.map(volume).map_err(Failure::from)
+        reply.map(volume)
     }
 
     /// `rbd info` of a volume; None where there is no image.

@@ -2,46 +2,37 @@
 
 use std::path::Path;
 
-use cephlet::proto::csi as wire;
-use grpcio::CallOption;
+use cephlet::proto::{Rpc, csi as wire};
 use protobuf::{EnumOrUnknown, MessageField};
 use wire::volume_capability::{Access_type, AccessMode, BlockVolume, MountVolume};
 
-use super::client::{Answer, Failure, rpcs};
+use super::client::{Answer, ask, rpcs};
 use super::{Daemon, MIB, PATIENCE};
 
 pub use wire::volume_capability::access_mode::Mode;
 
 /// A connection of its own to a socket.
 pub struct Client {
-    identity: wire::IdentityClient,
-    controller: wire::ControllerClient,
-    node: wire::NodeClient,
+    channel: grpcio::Channel,
 }
 
 rpcs! {
-    identity {
-        get_supported_versions: GetSupportedVersionsRequest => GetSupportedVersionsResponse,
-        get_plugin_info: GetPluginInfoRequest => GetPluginInfoResponse,
-    }
-    controller {
-        create_volume: CreateVolumeRequest => CreateVolumeResponse,
-        delete_volume: DeleteVolumeRequest => DeleteVolumeResponse,
-        controller_publish_volume: ControllerPublishVolumeRequest => ControllerPublishVolumeResponse,
-        controller_unpublish_volume: ControllerUnpublishVolumeRequest => ControllerUnpublishVolumeResponse,
-        validate_volume_capabilities: ValidateVolumeCapabilitiesRequest => ValidateVolumeCapabilitiesResponse,
-        list_volumes: ListVolumesRequest => ListVolumesResponse,
-        get_capacity: GetCapacityRequest => GetCapacityResponse,
-        controller_probe: ControllerProbeRequest => ControllerProbeResponse,
-        controller_get_capabilities: ControllerGetCapabilitiesRequest => ControllerGetCapabilitiesResponse,
-    }
-    node {
-        node_publish_volume: NodePublishVolumeRequest => NodePublishVolumeResponse,
-        node_unpublish_volume: NodeUnpublishVolumeRequest => NodeUnpublishVolumeResponse,
-        get_node_id: GetNodeIDRequest => GetNodeIDResponse,
-        node_probe: NodeProbeRequest => NodeProbeResponse,
-        node_get_capabilities: NodeGetCapabilitiesRequest => NodeGetCapabilitiesResponse,
-    }
+    get_supported_versions: GetSupportedVersionsRequest,
+    get_plugin_info: GetPluginInfoRequest,
+    create_volume: CreateVolumeRequest,
+    delete_volume: DeleteVolumeRequest,
+    controller_publish_volume: ControllerPublishVolumeRequest,
+    controller_unpublish_volume: ControllerUnpublishVolumeRequest,
+    validate_volume_capabilities: ValidateVolumeCapabilitiesRequest,
+    list_volumes: ListVolumesRequest,
+    get_capacity: GetCapacityRequest,
+    controller_probe: ControllerProbeRequest,
+    controller_get_capabilities: ControllerGetCapabilitiesRequest,
+    node_publish_volume: NodePublishVolumeRequest,
+    node_unpublish_volume: NodeUnpublishVolumeRequest,
+    get_node_id: GetNodeIDRequest,
+    node_probe: NodeProbeRequest,
+    node_get_capabilities: NodeGetCapabilitiesRequest,
 }
 
 impl Client {
@@ -52,12 +43,7 @@ impl Client {
 
     /// Connects to the socket at `path`.
     pub fn connect(path: &Path) -> Self {
-        let channel = super::Client::connect(path).channel;
-        Self {
-            identity: wire::IdentityClient::new(channel.clone()),
-            controller: wire::ControllerClient::new(channel.clone()),
-            node: wire::NodeClient::new(channel),
-        }
+        Self { channel: super::Client::connect(path).channel }
     }
 
     /// Creates a volume; gives it.

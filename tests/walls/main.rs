@@ -71,22 +71,7 @@ const KNOWS: [(&str, &[&str]); 17] = [
             "topology",
         ],
     ),
-    (
-        "cli",
-        &[
-            "clock",
-            "clusters",
-            "config",
-            "daemon",
-            "error",
-            "grpc",
-            "ids",
-            "layout",
-            "node_name",
-            "topology",
-            "volume",
-        ],
-    ),
+    ("cli", &["clock", "config", "daemon", "error", "grpc", "topology", "volume"]),
     ("clusters", &["base64", "config", "error", "files", "ids", "secrets", "spelling", "topology"]),
     ("config", &["ids", "spelling", "topology"]),
     (

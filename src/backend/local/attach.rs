@@ -10,7 +10,7 @@ use super::Local;
 use super::files::is_name;
 use super::find::Found;
 use super::publish::READ_ONLY;
-use crate::backend::{Attachment, BlockDevice, NodeContext, NodeDriver, PublishedBy, WriteDown};
+use crate::backend::{Attachment, BlockDevice, NodeContext, NodeDriver, Publication, PublishedBy, WriteDown};
 use crate::csi::Access;
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
@@ -50,6 +50,14 @@ impl NodeDriver for Local {
         Err(Error::not_found(format!("volume {id} was deleted while it was attached")))
     }
 
+    /// Where another daemon is the controller, the directory is that one's.
+    fn publish_here(&self, id: &VolumeId, publication: &Publication) -> Result<()> {
+        match self.is_controller() {
+            true => self.note_publication(id, publication, PublishedBy::Node),
+            false => Ok(()),
+        }
+    }
+
     /// A device that leaves is none any more: as soon as nobody has it open, its number may be another
     /// volume's.
     fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>> {
@@ -61,20 +69,14 @@ impl NodeDriver for Local {
         Ok(self.device_of(id)?.is_none())
     }
 
-    fn detach(&self, call: &Call, id: &VolumeId, _by: PublishedBy, _secrets: &Secrets) -> Result<()> {
-        let Some(device) = self.device_of(id)? else { return Ok(()) };
-        let explain = |error: Error| error.context(format_args!("detach volume {id}"));
-        // Once detached, a device that others stand on is of no use until the last of them is gone.
-        if self.loops.holders(&device).map_err(explain)?.is_empty()
-            && self.loops.detach(call, &device).map_err(explain)? == Detached::Gone
-        {
-            return Ok(());
+    fn detach(&self, call: &Call, id: &VolumeId, by: PublishedBy, _secrets: &Secrets) -> Result<()> {
+        if let Some(device) = self.device_of(id)? {
+            self.detach_device(call, id, &device)?;
         }
-        Err(Error::precondition(format!(
-            "volume {id} cannot be detached: it is {}, and something has it open; unmount it, stop what uses \
-             it, try again",
-            self.users_of(&device)?
-        )))
+        match by {
+            PublishedBy::Node if self.is_controller() => self.forget_own_publication(id),
+            _ => Ok(()),
+        }
     }
 
     fn grow(&self, call: &Call, id: &VolumeId, attachment: &Attachment, _least: u64) -> Result<()> {
@@ -97,6 +99,21 @@ struct Image<'a> {
 }
 
 impl Local {
+    fn detach_device(&self, call: &Call, id: &VolumeId, device: &LoopDevice) -> Result<()> {
+        let explain = |error: Error| error.context(format_args!("detach volume {id}"));
+        // Once detached, a device that others stand on is of no use until the last of them is gone.
+        if self.loops.holders(device).map_err(explain)?.is_empty()
+            && self.loops.detach(call, device).map_err(explain)? == Detached::Gone
+        {
+            return Ok(());
+        }
+        Err(Error::precondition(format!(
+            "volume {id} cannot be detached: it is {}, and something has it open; unmount it, stop what uses \
+             it, try again",
+            self.users_of(device)?
+        )))
+    }
+
     fn attach_image(&self, call: &Call, image: Image<'_>, read_only: bool) -> Result<LoopDevice> {
         let device = self.loops.attach(call, image.path, read_only)?;
         if image.preallocate {

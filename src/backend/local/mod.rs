@@ -170,13 +170,17 @@ impl Local {
         Ok(())
     }
 
+    /// Whether this copy makes and deletes volumes.
+    fn is_controller(&self) -> bool {
+        self.identity.is_some()
+    }
+
     /// A controller can make volumes also where none can be attached.
     fn ready(&self) -> Result<()> {
-        let is_controller = self.identity.is_some();
-        if let (false, Some(trouble)) = (is_controller, &self.node_trouble) {
+        if let (false, Some(trouble)) = (self.is_controller(), &self.node_trouble) {
             return Err(trouble.clone());
         }
-        if is_controller && self.lock.lock().is_none() {
+        if self.is_controller() && self.lock.lock().is_none() {
             return Err(Error::precondition(format!(
                 "the lock of {} is not held: see the log of the start",
                 self.root.display()

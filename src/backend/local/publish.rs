@@ -3,16 +3,15 @@
 
 use super::Local;
 use super::record::PublishRecord;
+use super::store::PUBLISHED;
 use crate::backend::creation_record::{from_bytes, to_bytes};
-use crate::backend::{Publication, Publisher, Unpublished};
+use crate::backend::{Publication, PublishedBy, Publisher, Unpublished};
 use crate::csi::Map;
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
-/// The file that is there while the volume is published.
-pub(super) const PUBLISHED: &str = "published";
 /// In the publish context: the device is attached read-only.
 pub(super) const READ_ONLY: &str = "readOnly";
 
@@ -24,28 +23,7 @@ impl Publisher for Local {
         publication: &Publication,
         _secrets: &Secrets,
     ) -> Result<Map> {
-        let found = self.existing(id)?;
-        if !self.node.has(&publication.node) {
-            return Err(Error::not_found(format!(
-                "node {:?} is unknown: local volume {id} can only be published to its own node {:?}",
-                publication.node,
-                self.node.current()
-            )));
-        }
-        let wanted = self.named_now(PublishRecord::new(publication));
-        let damaged =
-            |wrong| Error::internal(format!("volume {id} cannot be published: {wrong}; unpublish it first"));
-        match found.published.map_err(damaged)? {
-            // Renamed into place before a crash, but perhaps not synced.
-            Some(record) if record == wanted => self.volumes.sync_object(&id.object)?,
-            Some(record) => {
-                let difference = record.difference(&wanted).unwrap_or_default();
-                return Err(Error::already_exists(format!(
-                    "volume {id} is published already, {difference}: unpublish it first"
-                )));
-            }
-            None => self.volumes.replace(&id.object, PUBLISHED, &to_bytes(&wanted)?)?,
-        }
+        self.note_publication(id, publication, PublishedBy::Controller)?;
         Ok(context_of(publication))
     }
 
@@ -73,6 +51,48 @@ impl Publisher for Local {
             _ => self.volumes.remove_file(&id.object, PUBLISHED)?,
         }
         Ok(Unpublished::Done)
+    }
+}
+
+impl Local {
+    /// Writes down that the volume is published. What a controller has published is not the node's to
+    /// unpublish.
+    pub(super) fn note_publication(
+        &self,
+        id: &VolumeId,
+        publication: &Publication,
+        by: PublishedBy,
+    ) -> Result<()> {
+        let found = self.existing(id)?;
+        if !self.node.has(&publication.node) {
+            return Err(Error::not_found(format!(
+                "node {:?} is unknown: local volume {id} can only be published to its own node {:?}",
+                publication.node,
+                self.node.current()
+            )));
+        }
+        let wanted = self.named_now(PublishRecord::new(publication, by));
+        let damaged =
+            |wrong| Error::internal(format!("volume {id} cannot be published: {wrong}; unpublish it first"));
+        let present = found.published.map_err(damaged)?;
+        if let Some(difference) = present.as_ref().and_then(|present| present.difference(&wanted)) {
+            return Err(Error::already_exists(format!(
+                "volume {id} is published already, {difference}: unpublish it first"
+            )));
+        }
+        match present {
+            // Renamed into place before a crash, but perhaps not synced.
+            Some(present) if wanted.by_node || !present.by_node => self.volumes.sync_object(&id.object),
+            _ => self.volumes.replace(&id.object, PUBLISHED, &to_bytes(&wanted)?),
+        }
+    }
+
+    /// Removes the note that the node wrote for itself. One that cannot be read is for the operator to see.
+    pub(super) fn forget_own_publication(&self, id: &VolumeId) -> Result<()> {
+        match self.look_up(id).map(|found| found.map(|found| found.published)) {
+            Ok(Some(Ok(Some(record)))) if record.by_node => self.volumes.remove_file(&id.object, PUBLISHED),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::creation_record::{CreationRequest, VERSION};
-use crate::backend::{NewVolume, Publication};
+use crate::backend::{NewVolume, Publication, PublishedBy};
 use crate::csi::Capability;
 
 /// A volume.
@@ -45,6 +45,8 @@ pub(super) struct PublishRecord {
     pub node: String,
     pub capability: Capability,
     pub read_only: bool,
+    /// The node has published it to itself, and unpublishes it.
+    pub by_node: bool,
 }
 
 /// A point in time, since 1970.
@@ -78,12 +80,18 @@ impl VolumeRecord {
 }
 
 impl PublishRecord {
-    pub fn new(publication: &Publication) -> Self {
+    pub fn new(publication: &Publication, by: PublishedBy) -> Self {
         let Publication { node, capability, read_only } = publication;
-        Self { version: VERSION, node: node.clone(), capability: capability.clone(), read_only: *read_only }
+        Self {
+            version: VERSION,
+            node: node.clone(),
+            capability: capability.clone(),
+            read_only: *read_only,
+            by_node: by == PublishedBy::Node,
+        }
     }
 
-    /// What `wanted` asks otherwise than this publication; None if it is the same.
+    /// What `wanted` asks otherwise than this publication; None if it is the same, whoever published it.
     pub fn difference(&self, wanted: &Self) -> Option<String> {
         if self.node != wanted.node {
             return Some(format!("to node {:?}", self.node));

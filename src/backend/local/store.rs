@@ -35,6 +35,8 @@ use crate::sys::flock::FileLock;
 pub(super) const IMAGE: &str = "image";
 /// The file that says how it was asked for.
 pub(super) const RECORD: &str = "record";
+/// The file that is there while the volume is published.
+pub(super) const PUBLISHED: &str = "published";
 
 const NEW_DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);

@@ -100,9 +100,8 @@ impl Local {
         match &found.published {
             Ok(None) => Ok(()),
             Ok(Some(record)) => Err(Error::precondition(format!(
-                "volume {id} cannot be deleted: it is published to node {:?}; unpublish it first (where no \
-                 orchestrator does, \
-                 `cephlet volume unpublish --detach {id} PATH` on that node)",
+                "volume {id} cannot be deleted: it is published to node {0:?}; unpublish it first (where \
+                 no orchestrator does, `cephlet volume reclaim {id} {0}`)",
                 record.node
             ))),
             Err(wrong) => Err(Error::precondition(format!(

@@ -32,7 +32,7 @@ use crate::volume::lock_keys::LockSet;
 #[derive(Debug, PartialEq)]
 struct V0Request<Q>(Q);
 
-fn not_served(service: &str) -> Error {
+pub(super) fn not_served(service: &str) -> Error {
     Error::unimplemented(format!(
         "this copy of cephlet does not serve the {service}: ask another one, or set CEPHLET_SERVICES"
     ))

@@ -45,6 +45,7 @@ impl wire::Node for Node {
             read_only: request.readonly,
             secrets: decode::credentials(request.user_credentials)?,
             volume_context: decode::map("volume_attributes", request.volume_attributes)?,
+            by_operator: false,
         }
         .checked()?;
         let locks = self.operations.locks_of_volume(&request.volume_id);

@@ -132,7 +132,7 @@ impl Operations {
         }
     }
 
-    fn record_in_use(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
+    pub(crate) fn record_in_use(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
         Ok(self.node_record(id)?.filter(|record| !record.is_unused()))
     }
 }

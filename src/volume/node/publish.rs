@@ -9,7 +9,7 @@ use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::volume::Operations;
 use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
-use crate::volume::node::record::{self, NodeRecord, Target};
+use crate::volume::node::record::{self, NodeRecord, Target, TargetKind};
 use crate::volume::request::{Access, Mode, NodePublish};
 
 impl Operations {
@@ -39,9 +39,7 @@ impl Operations {
         let bound = self.ensure_bound(&volume, &bind);
         let NodePublish { target_path: path, secrets, .. } = request;
         match entry {
-            TargetEntry::New => {
-                self.roll_back((&id, path), bound, || self.remove_target(call, &id, path, secrets))
-            }
+            TargetEntry::New => self.roll_back(path, bound, || self.remove_target(call, &id, path, secrets)),
             // It may be in use, however this call failed.
             TargetEntry::Present => bound,
         }
@@ -232,7 +230,8 @@ fn check_other_targets(
     let others = || record.targets.iter().filter(|target| !target.left_behind);
     let Some(other) = others().next() else { return Ok(()) };
     let all = || others().chain([wanted]);
-    let strict = configured == SingleNodeTargets::Strict || all().any(|target| target.unstaged);
+    let strict =
+        configured == SingleNodeTargets::Strict || all().any(|target| target.kind == TargetKind::Unstaged);
     let single = |mode: Mode| match mode {
         Mode::SingleNodeSingleWriter => true,
         Mode::SingleNodeWriter | Mode::SingleNodeReaderOnly => strict,

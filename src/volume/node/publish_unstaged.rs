@@ -1,16 +1,19 @@
-//! Publishing for orchestrators that know no staging: one call makes the volume ready on this node and gives
-//! it to a consumer.
+//! Publishing without a stage: one call makes the volume ready on this node and gives it to a consumer. This
+//! is for orchestrators that know no staging, and for the operator, who does without an orchestrator.
 //!
 //! The device is attached and mounted once, below the runtime directory, however many targets there are, as
-//! for a stage; only nobody is given a staging path. So there is nothing else to undo: whoever gives up
-//! the last path of a volume, in whichever way it was given, has the device taken from the node.
+//! for a stage; only there is no staging path. So there is nothing else to undo: the last path of a volume
+//! that is given up, in whichever way it was given, takes the device from the node.
 //!
-//! An orchestrator that does not hear how a publishing ended may ask again or unpublish, but need not: what
-//! was broken off before anything was mounted at its target counts for nobody else.
+//! A caller that does not hear how a publishing ended may ask again or unpublish, but need not: a target
+//! where nothing was mounted yet blocks no other request.
+//!
+//! For the operator the node does the controller's part as well, and undoes it with the last path. The record
+//! says so ([`PublishedBy::Node`]), so that this also happens after a boot.
 
 use std::path::Path;
 
-use crate::backend::{Backend, NodeContext};
+use crate::backend::{Backend, NodeContext, Publication, PublishedBy};
 use crate::config::SingleNodeTargets;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
@@ -19,7 +22,7 @@ use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::node::mounts::{Bind, OnNode};
 use crate::volume::node::publish::{TargetEntry, add_target};
-use crate::volume::node::record::{self, NodeRecord, Target};
+use crate::volume::node::record::{self, NodeRecord, Target, TargetKind};
 use crate::volume::node::stage::admit;
 use crate::volume::request::{Access, NodePublishUnstaged};
 
@@ -30,24 +33,27 @@ impl Operations {
         let (id, backend) = (&id, backend.as_ref());
         backend.supports(&request.capability)?;
         self.release_predecessor(call, id, &request.secrets)?;
-        let context = context_of(request);
-        let fs_type = self.fs_type_for(call, backend, id, &context)?;
+        let fs_type = self.fs_type_for(call, backend, id, &context_of(request, None))?;
         let before = self.record_before(call, id, request, &fs_type)?;
+        let context = context_of(request, before.as_ref());
         let mut record = match before {
             Some(record) => record,
             None => self.first_record(id, &context, &fs_type)?,
         };
+        if request.by_operator {
+            record.published = PublishedBy::Node;
+        }
         let entry = enter_target(id, &mut record, request, &fs_type, self.single_node_targets)?;
         self.remove_lost(call, backend, id, &context)?;
         if entry == TargetEntry::New {
             self.enter_what_is_made(&mut record, Path::new(&request.target_path));
             self.remember(id, &record)?;
         }
-        let published = self.publish_recorded((call, id), backend, request, &record);
+        let published = self.publish_recorded((call, id), backend, (request, &context), &record);
         let NodePublishUnstaged { target_path: path, secrets, .. } = request;
         match entry {
             TargetEntry::New => {
-                self.roll_back((id, path), published, || self.remove_target(call, id, path, secrets))
+                self.roll_back(path, published, || self.remove_target(call, id, path, secrets))
             }
             // It may be in use, however this call failed.
             TargetEntry::Present => published,
@@ -59,13 +65,18 @@ impl Operations {
         &self,
         (call, id): (&Call, &VolumeId),
         backend: &dyn Backend,
-        request: &NodePublishUnstaged,
+        (request, context): (&NodePublishUnstaged, &NodeContext<'_>),
         record: &NodeRecord,
     ) -> Result<()> {
         if record.access == Access::Block {
             self.clear_format_mark(id)?;
         }
-        let attachment = Some(self.attach(call, backend, id, &context_of(request))?);
+        if request.by_operator {
+            let (node, capability) = (self.node_id.clone(), request.capability.clone());
+            let read_only = context.read_only;
+            backend.node().publish_here(id, &Publication { node, capability, read_only })?;
+        }
+        let attachment = Some(self.attach(call, backend, id, context)?);
         let volume = OnNode { call, id, attachment };
         self.mount_attached(&volume, record)?;
         self.bind_target(&volume, record, &request.target_path)
@@ -96,6 +107,19 @@ impl Operations {
         let source = self.bind_source(volume, record, read_only)?;
         let bind = Bind { source: &source, target: Path::new(path), access: &record.access, read_only };
         self.ensure_bound(volume, &bind)
+    }
+
+    /// Where a volume is published on this node.
+    pub fn targets_here(&self, volume_id: &str) -> Result<Vec<String>> {
+        let Some(id) = VolumeId::parse(volume_id) else { return Ok(Vec::new()) };
+        let targets = self.node_record(&id)?.into_iter().flat_map(|record| record.targets);
+        Ok(targets.filter(|target| !target.left_behind).map(|target| target.path).collect())
+    }
+
+    /// Whether a volume is in use on this node.
+    pub fn is_in_use_here(&self, volume_id: &str) -> Result<bool> {
+        let Some(id) = VolumeId::parse(volume_id) else { return Ok(false) };
+        Ok(self.record_in_use(&id)?.is_some())
     }
 
     /// Refuses a volume that is not in use on this node and that its backend knows to be absent. A cluster
@@ -140,24 +164,35 @@ fn enter_target(
 
 /// The target that is asked for.
 fn target_of(request: &NodePublishUnstaged) -> Target {
-    let read_only = request.read_only || record::is_read_only(&request.capability);
-    Target { unstaged: true, ..Target::new(&request.target_path, request.capability.mode, read_only) }
+    let target = Target::new(&request.target_path, request.capability.mode, reads_only(request));
+    let kind = if request.by_operator { TargetKind::Operator } else { TargetKind::Unstaged };
+    Target { kind, ..target }
 }
 
-/// What publishing passes to the backend. A device is read-only for all or for nobody.
-fn context_of(request: &NodePublishUnstaged) -> NodeContext<'_> {
+fn reads_only(request: &NodePublishUnstaged) -> bool {
+    request.read_only || record::is_read_only(&request.capability)
+}
+
+/// What publishing passes to the backend. A device is read-only for all its paths or for none: the first one
+/// says it, by its mode for a block volume, by the operator's word also for a file system. An orchestrator
+/// has its controller say the latter.
+fn context_of<'a>(request: &'a NodePublishUnstaged, before: Option<&NodeRecord>) -> NodeContext<'a> {
     let NodePublishUnstaged { volume_context: volume, publish_context: publish, secrets, capability, .. } =
         request;
-    let reads_only = request.read_only || record::is_read_only(capability);
-    let read_only = capability.access == Access::Block && reads_only;
+    let read_only = match before {
+        Some(before) if request.by_operator => before.read_only,
+        _ if capability.access == Access::Block => reads_only(request),
+        _ => request.by_operator && request.read_only,
+    };
     NodeContext { volume, publish, secrets, capability, read_only }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::{AttachedImage, PublishedBy};
+    use crate::backend::AttachedImage;
     use crate::volume::request::{Capability, Map, Mode};
+    use crate::volume::tests::Scene;
 
     fn capability(mode: Mode, flags: &[&str]) -> Capability {
         let flags = flags.iter().map(ToString::to_string).collect();
@@ -173,6 +208,7 @@ mod tests {
             read_only,
             secrets: Secrets::default(),
             volume_context: Map::new(),
+            by_operator: false,
         }
     }
 
@@ -233,5 +269,44 @@ mod tests {
         assert_eq!(second(&writer, &reader("/t2")), Ok(TargetEntry::New));
         let other_mode = request("/t2", capability(Mode::MultiNodeReaderOnly, &[]), false);
         assert_eq!(second(&writer, &other_mode), Ok(TargetEntry::New));
+    }
+
+    #[test]
+    fn the_operator_may_publish_at_several_paths_as_configured() {
+        let operators = |path, mode| {
+            let request = request(path, capability(mode, &[]), false);
+            NodePublishUnstaged { by_operator: true, ..request }
+        };
+        for (mode, elsewhere) in [
+            (Mode::SingleNodeWriter, Ok(TargetEntry::New)),
+            (Mode::SingleNodeMultiWriter, Ok(TargetEntry::New)),
+            (Mode::SingleNodeSingleWriter, Err(Kind::Precondition)),
+        ] {
+            let first = operators("/t1", mode);
+            assert_eq!(second(&first, &first), Ok(TargetEntry::Present), "{mode:?}: the same again");
+            assert_eq!(second(&first, &operators("/t2", mode)), elsewhere, "{mode:?}");
+        }
+        let orchestrators = request("/t2", capability(Mode::SingleNodeWriter, &[]), false);
+        let first = operators("/t1", Mode::SingleNodeWriter);
+        assert_eq!(second(&first, &orchestrators), Err(Kind::Precondition), "CSI 0.1 is strict");
+    }
+
+    #[test]
+    fn the_operators_first_path_says_whether_the_device_is_read_only() {
+        let scene = Scene::new();
+        let id = scene.create();
+        let writes = request("/t1", capability(Mode::SingleNodeWriter, &[]), false);
+        let reads = NodePublishUnstaged { read_only: true, ..writes.clone() };
+        let by_operator =
+            |request: &NodePublishUnstaged| NodePublishUnstaged { by_operator: true, ..request.clone() };
+        assert!(!context_of(&reads, None).read_only, "the controller of an orchestrator says so");
+        assert!(context_of(&by_operator(&reads), None).read_only);
+        assert!(!context_of(&by_operator(&writes), None).read_only);
+        for read_only in [true, false] {
+            let record = NodeRecord { read_only, ..scene.operations.unrecorded(&id) };
+            for request in [&reads, &writes] {
+                assert_eq!(context_of(&by_operator(request), Some(&record)).read_only, read_only);
+            }
+        }
     }
 }

@@ -81,14 +81,27 @@ pub struct Target {
     /// What goes with it.
     #[serde(rename = "made")]
     pub made: Made,
-    /// Published without a stage. In a single-node mode it is the only target, whatever the configuration
-    /// says.
-    #[serde(rename = "unstaged")]
-    pub unstaged: bool,
+    /// How it was asked for.
+    #[serde(rename = "kind")]
+    pub kind: TargetKind,
     /// The volume is no longer in use there. The file or directory that we made holds data, and is to be
     /// removed once it does not.
     #[serde(rename = "left_behind")]
     pub left_behind: bool,
+}
+
+/// How a target was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TargetKind {
+    /// From a staging path: the last of these is not given up before it.
+    #[serde(rename = "staged")]
+    Staged,
+    /// Without a stage. In a single-node mode it is the only target, whatever the configuration says.
+    #[serde(rename = "unstaged")]
+    Unstaged,
+    /// By the operator, without a stage.
+    #[serde(rename = "operator")]
+    Operator,
 }
 
 /// What we made for a path and remove with it.
@@ -151,7 +164,7 @@ impl Target {
     /// A target of a staged volume for which nothing was made.
     pub fn new(path: &str, mode: Mode, read_only: bool) -> Self {
         let (path, made) = (path.to_string(), Made::default());
-        Self { path, mode, read_only, made, unstaged: false, left_behind: false }
+        Self { path, mode, read_only, made, kind: TargetKind::Staged, left_behind: false }
     }
 }
 
@@ -337,7 +350,7 @@ mod tests {
         let mode = Mode::SingleNodeWriter;
         let staging = Staging { path: "/a/b/s".into(), mode, read_only: false, made: made.clone() };
         let target = Target::new("/a/b/t", Mode::SingleNodeReaderOnly, true);
-        let target = Target { made, unstaged: true, left_behind: true, ..target };
+        let target = Target { made, kind: TargetKind::Operator, left_behind: true, ..target };
         for access in [Access::Block, Access::Mount { fs_type: "xfs".into(), flags: vec!["noatime".into()] }]
         {
             let record = NodeRecord {

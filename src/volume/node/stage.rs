@@ -37,7 +37,7 @@ impl Operations {
         self.remember(id, &record)?;
         let staged = self.stage_recorded((call, id), backend, request, &record);
         let NodeStage { staging_path: path, secrets, .. } = request;
-        self.roll_back((id, path), staged, || self.remove_staging(call, id, path, secrets))
+        self.roll_back(path, staged, || self.remove_staging(call, id, path, secrets))
     }
 
     /// Attaches, mounts and binds what the record says.

@@ -14,7 +14,7 @@ use crate::secrets::Secrets;
 use crate::sys::file;
 use crate::volume::Operations;
 use crate::volume::node::mounts::{self, Mounted, OnNode};
-use crate::volume::node::record::{Made, NodeRecord, Staging, Target};
+use crate::volume::node::record::{Made, NodeRecord, Staging, Target, TargetKind};
 use crate::volume::request::{Access, NodeUnpublish, NodeUnstage};
 
 impl Operations {
@@ -30,21 +30,24 @@ impl Operations {
         self.remove_target(call, &id, &request.target_path, &request.secrets)
     }
 
-    /// Has `remove` undo what a failed call has begun at a path, as far as possible: the record stays where
-    /// the kernel does not follow, for an unstage or unpublish to find. After a timeout what was begun may
+    /// Has `remove` undo what a failed call has begun at a path, as far as possible: if the kernel refuses,
+    /// the record is kept so that a later unstage or unpublish finds it. After a timeout what was begun may
     /// still be going on: the repeated call finds it done.
     pub(crate) fn roll_back(
         &self,
-        (id, path): (&VolumeId, &str),
+        path: &str,
         outcome: Result<()>,
         remove: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        outcome.inspect_err(|why| {
-            if why.kind() != Kind::Timeout
-                && let Err(error) = remove()
-            {
-                log::warn!("volume {id}: what a failed call left at {path} could not be undone: {error}");
-            }
+        let Err(why) = outcome else { return Ok(()) };
+        let undone = match why.kind() {
+            Kind::Timeout => Err(Error::timeout("it may still be going on")),
+            _ => remove(),
+        };
+        Err(match undone {
+            Ok(()) => why,
+            Err(left) => why
+                .hint(format_args!("what was begun at {path} is not undone ({left}): ask again, or undo it")),
         })
     }
 
@@ -76,7 +79,7 @@ impl Operations {
     /// Where it was unmounted by hand it is no longer in use, whatever holds data there now.
     fn give_up_targets(&self, volume: &OnNode<'_>, record: &mut NodeRecord) -> Result<()> {
         let id = volume.id;
-        for target in record.targets.iter().filter(|target| !target.unstaged) {
+        for target in record.targets.iter().filter(|target| target.kind == TargetKind::Staged) {
             match self.mounted_at(volume, &mounts::resolved(&target.path)?)? {
                 Mounted::Nothing | Mounted::Foreign { covers_ours: false, .. } => {}
                 Mounted::Ours { .. } | Mounted::Foreign { .. } => {
@@ -88,7 +91,7 @@ impl Operations {
             }
         }
         record.targets.retain_mut(|target| {
-            if target.unstaged || target.left_behind {
+            if target.kind != TargetKind::Staged || target.left_behind {
                 return true;
             }
             let removed = remove_made(target, &record.access);
@@ -222,7 +225,10 @@ impl Operations {
         };
         let (targets, broken_off): (Vec<_>, Vec<_>) =
             std::mem::take(&mut record.targets).into_iter().partition(|target| {
-                !target.unstaged || target.left_behind || is_kept(target) || is_mounted(target)
+                target.kind == TargetKind::Staged
+                    || target.left_behind
+                    || is_kept(target)
+                    || is_mounted(target)
             });
         record.targets = targets;
         for target in broken_off {

@@ -75,7 +75,7 @@ request! {
 }
 
 request! {
-    /// Give a volume to a consumer of an orchestrator that knows no staging.
+    /// Give a volume to a consumer without a stage: for an orchestrator that knows none, or the operator.
     NodePublishUnstaged {
         /// The volume.
         volume_id: String,
@@ -83,7 +83,7 @@ request! {
         publish_context: Map,
         /// Where the consumer wants it.
         target_path: String,
-        /// How it will be used. In a single-node mode there is no other target.
+        /// How it will be used.
         capability: Capability,
         /// Only for reading.
         read_only: bool,
@@ -91,6 +91,9 @@ request! {
         secrets: Secrets,
         /// What the answer to the creation said.
         volume_context: Map,
+        /// Asked by the operator of this node: no controller publishes the volume, and a single-node mode may
+        /// have several targets, as configured.
+        by_operator: bool,
     } check |it| {
         validate::id("volume_id", &it.volume_id)?;
         validate::path("target_path", &it.target_path)?;

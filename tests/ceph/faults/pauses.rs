@@ -4,10 +4,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cephlet::proto::csi_v1 as wire;
-use grpcio::CallOption;
+use cephlet::proto::{Rpc, csi_v1 as wire};
 
-use crate::support::client::{Answer, Failure};
+use crate::support::client::{Answer, Failure, ask};
 use crate::support::requests::*;
 use crate::support::{Client, Cluster, Code, Daemon, LONG_PATIENCE, PATIENCE, Setup, object_of};
 
@@ -45,7 +44,6 @@ impl Scene {
 
     /// The calls under test, by a client that waits for so long.
     fn calls(&self, deadline: Duration) -> Vec<(&'static str, Call)> {
-        let context = move || CallOption::default().timeout(deadline);
         let [source, deleted, shot, published] = self.volumes.clone().try_into().expect("four volumes");
         let copy = from_volume(volume_of("copy"), &source);
         let publication = wire::ControllerPublishVolumeRequest {
@@ -53,18 +51,12 @@ impl Scene {
             ..publish_to(&published, "node-1")
         };
         vec![
-            ("create", controller(move |it| it.create_volume(&volume_of("new"), context()).map(drop))),
-            ("copy", controller(move |it| it.create_volume(&copy, context()).map(drop))),
-            ("delete", controller(move |it| it.delete_volume(&delete(&deleted), context()).map(drop))),
-            (
-                "snapshot",
-                controller(move |it| it.create_snapshot(&snapshot("snap", &shot), context()).map(drop)),
-            ),
-            (
-                "publish",
-                controller(move |it| it.controller_publish_volume(&publication, context()).map(drop)),
-            ),
-            ("list", controller(move |it| it.list_volumes(&page(0, ""), context()).map(drop))),
+            ("create", asking(volume_of("new"), deadline)),
+            ("copy", asking(copy, deadline)),
+            ("delete", asking(delete(&deleted), deadline)),
+            ("snapshot", asking(snapshot("snap", &shot), deadline)),
+            ("publish", asking(publication, deadline)),
+            ("list", asking(page(0, ""), deadline)),
         ]
     }
 
@@ -152,8 +144,9 @@ impl Scene {
 
 type Call = Box<dyn Fn(&Client) -> Answer<()> + Send + Sync>;
 
-fn controller(call: impl Fn(&wire::ControllerClient) -> grpcio::Result<()> + Send + Sync + 'static) -> Call {
-    Box::new(move |client| call(&wire::ControllerClient::new(client.channel.clone())).map_err(Failure::from))
+/// The call that the request belongs to, by a client that waits for so long.
+fn asking<Q: Rpc>(request: Q, deadline: Duration) -> Call {
+    Box::new(move |client| ask(&client.channel, &request, deadline).map(drop))
 }
 
 /// Whether a repeat may succeed.
@@ -201,10 +194,7 @@ fn a_daemon_that_dies_while_the_osd_hangs_starts_again() {
     scene.daemon.restart();
     assert!(scene.daemon.client().is_ready());
     // What is said of a volume there is no cluster for right now.
-    let answer = controller({
-        let id = scene.volumes[0].clone();
-        move |it| it.controller_get_volume(&get(&id), CallOption::default().timeout(DEADLINE)).map(drop)
-    })(&scene.daemon.client());
+    let answer = asking(get(&scene.volumes[0]), DEADLINE)(&scene.daemon.client());
     assert!(answer.is_err(), "{}", object_of(&scene.volumes[0]));
     drop(paused);
     scene.recover();

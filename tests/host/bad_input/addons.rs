@@ -3,8 +3,8 @@
 use cephlet::proto::replication as wire;
 
 use super::{Case, all_refused};
-use crate::support::addons::{Client, options, source};
-use crate::support::client::{Answer, Failure};
+use crate::support::addons::{Client, source};
+use crate::support::client::Answer;
 use crate::support::requests::map;
 
 /// Parameters that mean nothing, by their names.
@@ -36,7 +36,7 @@ const NO_NETWORKS: [&str; 12] = [
 
 /// Each change, of this volume and with these parameters.
 fn changes(client: &Client, id: &str, parameters: &[(&str, &str)]) -> [Answer<()>; 5] {
-    let (parameters, replicas) = (map(parameters), &client.replicas);
+    let parameters = map(parameters);
     let enable = wire::EnableVolumeReplicationRequest {
         replication_source: source(id),
         parameters: parameters.clone(),
@@ -60,25 +60,24 @@ fn changes(client: &Client, id: &str, parameters: &[(&str, &str)]) -> [Answer<()
     let resync =
         wire::ResyncVolumeRequest { replication_source: source(id), parameters, ..Default::default() };
     [
-        replicas.enable_volume_replication(&enable, options()).map(drop),
-        replicas.disable_volume_replication(&disable, options()).map(drop),
-        replicas.promote_volume(&promote, options()).map(drop),
-        replicas.demote_volume(&demote, options()).map(drop),
-        replicas.resync_volume(&resync, options()).map(drop),
+        client.ask(&enable).map(drop),
+        client.ask(&disable).map(drop),
+        client.ask(&promote).map(drop),
+        client.ask(&demote).map(drop),
+        client.ask(&resync).map(drop),
     ]
-    .map(|answer| answer.map_err(Failure::from))
 }
 
 fn info(client: &Client, id: &str) -> Answer<()> {
     let asked =
         wire::GetVolumeReplicationInfoRequest { replication_source: source(id), ..Default::default() };
-    client.replicas.get_volume_replication_info(&asked, options()).map(drop).map_err(Failure::from)
+    client.ask(&asked).map(drop)
 }
 
 fn destination(client: &Client, id: &str) -> Answer<()> {
     let asked =
         wire::GetReplicationDestinationInfoRequest { replication_source: source(id), ..Default::default() };
-    client.replicas.get_replication_destination_info(&asked, options()).map(drop).map_err(Failure::from)
+    client.ask(&asked).map(drop)
 }
 
 #[test]
@@ -98,8 +97,8 @@ fn two_names_of_a_volume_agree() {
             replication_source: source(id),
             ..Default::default()
         };
-        let answer = Client::of(daemon).replicas.promote_volume(&asked, options());
-        vec![("replication_source", answer.map(drop).map_err(Failure::from))]
+        let answer = Client::of(daemon).ask(&asked);
+        vec![("replication_source", answer.map(drop))]
     });
 }
 

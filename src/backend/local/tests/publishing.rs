@@ -1,7 +1,7 @@
 //! Giving a volume to its node, and taking it back.
 
 use super::*;
-use crate::backend::{Deleted, Publication};
+use crate::backend::{Deleted, NodeDriver, Publication, PublishedBy};
 
 fn publication(read_only: bool) -> Publication {
     Publication { node: NODE.into(), capability: block(), read_only }
@@ -77,4 +77,32 @@ fn a_damaged_publication_is_healed_by_unpublishing() {
     assert!(it.find(&volume).unwrap().condition.flatten().unwrap().contains("published is damaged"));
     it.local.unpublish(&it.call, &volume.id, Some(NODE), &it.none).unwrap();
     it.local.publish(&it.call, &volume.id, &publication(false), &it.none).unwrap();
+}
+
+/// What the operator publishes, and what an orchestrator does.
+#[test]
+fn the_node_gives_back_what_it_has_published_to_itself_and_nothing_else() {
+    let it = fixture();
+    let volume = it.volume("a", MIB);
+    let detach = |by| it.local.detach(&it.call, &volume.id, by, &it.none).unwrap();
+    let published = || it.find(&volume).unwrap().published;
+    for _ in 0..2 {
+        it.local.publish_here(&volume.id, &publication(false)).unwrap();
+    }
+    refused(
+        it.local.publish_here(&volume.id, &publication(true)),
+        Kind::AlreadyExists,
+        &["readonly = false", "unpublish"],
+    );
+    refused(it.delete(&volume.id), Kind::Precondition, &["cephlet volume reclaim", NODE]);
+    detach(PublishedBy::Controller);
+    assert_eq!(published(), [NODE]);
+    for _ in 0..2 {
+        detach(PublishedBy::Node);
+        assert!(published().is_empty());
+    }
+    it.local.publish_here(&volume.id, &publication(false)).unwrap();
+    it.local.publish(&it.call, &volume.id, &publication(false), &it.none).unwrap();
+    detach(PublishedBy::Node);
+    assert_eq!(published(), [NODE], "it is the controller's now");
 }

@@ -1,0 +1,107 @@
+//! The settings that a daemon runs with, as `cephlet config` shows them.
+
+use std::sync::Arc;
+
+use super::{command_tool, start_processes};
+use crate::backend::ceph::{ClusterTool, removed};
+use crate::clusters::{ClusterEntry, ClusterSource, Clusters};
+use crate::config::{Config, Setting};
+use crate::dispatch::Call;
+use crate::error::Result;
+use crate::exec::Processes;
+use crate::grpc::operator::Settings;
+use crate::grpc::proto::cephlet_operator_v1 as wire;
+use crate::layout::Layout;
+use crate::topology::NodeTopology;
+
+/// What a running daemon says of its settings. Clusters are asked only about pools that were removed.
+pub(super) fn in_force(
+    config: &Config,
+    processes: &Arc<Processes>,
+    clusters: &Arc<Clusters>,
+    topology: &Arc<NodeTopology>,
+) -> Settings {
+    let tool = command_tool(config, &Layout::new(config), processes);
+    let (config, clusters, topology) = (config.clone(), Arc::clone(clusters), Arc::clone(topology));
+    Arc::new(move |call| describe(call, &config, &clusters, Ok(&topology), &tool))
+}
+
+/// What a daemon with this configuration would say.
+///
+/// # Errors
+/// Commands cannot be started.
+pub fn check(config: &Config) -> Result<wire::ConfigResponse> {
+    let clusters = Clusters::load(ClusterSource::new(config));
+    let Config { name, topology, crush_location, .. } = config;
+    let topology = NodeTopology::load(name, topology, crush_location.clone(), clusters.takeover());
+    let tool = command_tool(config, &Layout::new(config), &start_processes(config)?);
+    Ok(describe(&Call::internal("config"), config, &clusters, topology.as_ref(), &tool))
+}
+
+fn describe(
+    call: &Call,
+    config: &Config,
+    clusters: &Clusters,
+    topology: Result<&NodeTopology, &String>,
+    tool: &dyn ClusterTool,
+) -> wire::ConfigResponse {
+    let entries = clusters.entries();
+    let (domains, of_labels) = match topology {
+        Ok(node) => (node.domains(), node.trouble()),
+        Err(why) => (Vec::new(), Some(why.clone())),
+    };
+    let of_clusters = if entries.is_empty() { clusters.trouble() } else { clusters.file_trouble() };
+    let remarks = [of_labels, clusters.takeover_trouble(), of_clusters].into_iter().flatten();
+    let tables = vec![
+        table("settings", ["variable", "value", "from", "meaning"], config.describe().iter().map(setting)),
+        table("domains", ["domain"], domains.into_iter().map(|domain| [domain])),
+        table("removed_pools", ["cluster", "removed_pool", "state"], removed::states(tool, call, clusters)),
+        table(
+            "clusters",
+            ["cluster", "monitors", "user", "key", "pools", "namespaces", "state"],
+            entries.iter().map(|(name, entry)| cluster(name, entry)),
+        ),
+        table("remarks", ["remark"], remarks.map(|remark| [remark])),
+    ];
+    wire::ConfigResponse { tables, ..Default::default() }
+}
+
+fn table<const N: usize>(
+    name: &str,
+    columns: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> wire::Table {
+    let row = |cells: [String; N]| wire::Row { cells: cells.into(), ..Default::default() };
+    wire::Table {
+        name: name.to_string(),
+        columns: columns.map(str::to_string).into(),
+        rows: rows.into_iter().map(row).collect(),
+        ..Default::default()
+    }
+}
+
+fn setting(setting: &Setting) -> [String; 4] {
+    let from = if setting.from_environment { "environment" } else { "default" };
+    [setting.name.to_string(), setting.value.clone(), from.to_string(), setting.meaning.to_string()]
+}
+
+/// Where its key comes from, never the key, and why it cannot be used.
+fn cluster(name: &str, entry: &ClusterEntry) -> [String; 7] {
+    let Some(cluster) = &entry.cluster else {
+        let state = format!("disabled: {}", entry.trouble.as_deref().unwrap_or_default());
+        return [name, "-", "-", "-", "-", "-", &state].map(str::to_string);
+    };
+    let all_or = |names: String| if names.is_empty() { String::from("all") } else { names };
+    let monitors = cluster.monitors_text();
+    let monitors = if monitors.is_empty() { "by its ceph.conf" } else { &monitors };
+    let user = cluster.credentials.as_ref().map_or("-", |credentials| credentials.user.as_str());
+    let state = match (&cluster.credentials, &entry.trouble) {
+        (_, Some(why)) => &format!("stays as it was: {why}"),
+        (Some(_), None) => "ready",
+        (None, None) => {
+            "reduced mode: serves requests that bring secrets; no lists, no capacity, no work in the background"
+        }
+    };
+    let (pools, namespaces) = (all_or(cluster.named_pools().join(",")), all_or(cluster.namespaces.join(",")));
+    [name, monitors, user, &cluster.key_from, &pools, &namespaces, state].map(str::to_string)
+}

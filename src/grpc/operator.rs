@@ -1,0 +1,121 @@
+//! cephlet.operator.v1.Operator: what the command line asks that CSI has no words for.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::dispatch::Call;
+use crate::error::Result;
+use crate::grpc::bridge::{Caller, Encoded};
+use crate::grpc::path::path;
+use crate::grpc::proto::cephlet_operator_v1 as wire;
+use crate::grpc::v0::not_served;
+use crate::grpc::v1::decode;
+use crate::volume::Operations;
+use crate::volume::lock_keys::LockSet;
+use crate::volume::request::{Map, NodePublishUnstaged, NodeUnpublish};
+
+/// Says what the daemon runs with.
+pub type Settings = Arc<dyn Fn(&Call) -> wire::ConfigResponse + Send + Sync>;
+
+/// Publishes volumes on this node in one step, and tells the daemon's settings.
+pub struct Operator {
+    /// The operations.
+    pub operations: Arc<Operations>,
+    /// The settings.
+    pub settings: Settings,
+}
+
+impl fmt::Debug for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.operations.fmt(f)
+    }
+}
+
+/// A request of this service. Its answer is another message than that of CSI's, so that it is no request of
+/// CSI that is under way.
+#[derive(PartialEq)]
+struct OperatorRequest<Q>(Q);
+
+impl Operator {
+    fn refuse_without_node(&self) -> Result<()> {
+        if self.operations.serves_node { Ok(()) } else { Err(not_served("node")) }
+    }
+}
+
+impl wire::Operator for Operator {
+    fn publish_here(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::PublishHereRequest,
+    ) -> Result<Encoded<wire::PublishHereResponse>> {
+        self.refuse_without_node()?;
+        let request = NodePublishUnstaged {
+            volume_id: request.volume_id,
+            publish_context: Map::new(),
+            target_path: path(request.target_path),
+            capability: decode::capability("volume_capability", request.volume_capability)?,
+            read_only: request.readonly,
+            secrets: decode::secrets(request.secrets),
+            volume_context: Map::new(),
+            by_operator: true,
+        }
+        .checked()?;
+        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
+        caller.run(locks, OperatorRequest(request), |call, OperatorRequest(request)| {
+            self.operations.publish_unstaged(call, request)?;
+            let node_id = self.operations.node_id.clone();
+            Ok(wire::PublishHereResponse { node_id, ..Default::default() })
+        })
+    }
+
+    fn unpublish_here(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::UnpublishHereRequest,
+    ) -> Result<Encoded<wire::UnpublishHereResponse>> {
+        self.refuse_without_node()?;
+        let request = NodeUnpublish {
+            volume_id: request.volume_id,
+            target_path: path(request.target_path),
+            secrets: decode::secrets(request.secrets),
+        }
+        .checked()?;
+        let locks = self.operations.locks_of_volume(&request.volume_id);
+        caller.run(locks, OperatorRequest(request), |call, OperatorRequest(request)| {
+            self.operations.unpublish(call, request)?;
+            let has_left = !self.operations.is_in_use_here(&request.volume_id)?;
+            Ok(wire::UnpublishHereResponse { has_left, ..Default::default() })
+        })
+    }
+
+    fn list_here(
+        &self,
+        _: &Caller<'_>,
+        request: wire::ListHereRequest,
+    ) -> Result<Encoded<wire::ListHereResponse>> {
+        let target_paths = self.operations.targets_here(&request.volume_id)?;
+        Encoded::of(wire::ListHereResponse { target_paths, ..Default::default() })
+    }
+
+    fn config(&self, caller: &Caller<'_>, _: wire::ConfigRequest) -> Result<Encoded<wire::ConfigResponse>> {
+        caller.run(LockSet::everything(), (), |call, ()| Ok((self.settings)(call)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dispatch::Identical;
+
+    #[test]
+    fn a_request_is_joined_by_its_own_service_only() {
+        let request = || NodeUnpublish {
+            volume_id: "local:n:::o:1".into(),
+            target_path: "/t".into(),
+            secrets: Default::default(),
+        };
+        assert!(OperatorRequest(request()).identical(&OperatorRequest(request())));
+        assert!(!OperatorRequest(request()).identical(&request()));
+        assert!(!request().identical(&OperatorRequest(request())));
+    }
+}
