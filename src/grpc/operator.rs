@@ -1,6 +1,5 @@
 //! cephlet.operator.v1.Operator: what the command line asks that CSI has no words for.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::dispatch::Call;
@@ -23,12 +22,6 @@ pub struct Operator {
     pub operations: Arc<Operations>,
     /// The settings.
     pub settings: Settings,
-}
-
-impl fmt::Debug for Operator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.operations.fmt(f)
-    }
 }
 
 /// A request of this service. Its answer is another message than that of CSI's, so that it is no request of
