@@ -1,4 +1,4 @@
-//! What others write is read without harm: the kernel's table of mounts, superblocks, IDs, the tools' answers, the
+//! What others write is read without harm: the table of mounts, superblocks, IDs, the tools' answers, the
 //! clusters file, the journal.
 //!
 //! Each target changes samples at random and reads them: briefly before each change, and for a minute in

@@ -203,11 +203,11 @@ fn comments_fit_into_a_line() {
     );
 }
 
-/// What the program may weigh, in lines of code of `src` and `build.rs`: neither blank lines nor comments nor tests
-/// count. Whoever raises it says here why.
+/// What the program may weigh, in lines of code of `src` and `build.rs`: neither blank lines nor comments nor
+/// tests count. The reason for each raise stands here.
 ///
-/// - 32 000: 0.2.0 is made smaller; the number is lowered with every step.
-const BUDGET: usize = 32_000;
+/// - 31 000: 0.2.0 is made smaller; the number is lowered with every step.
+const BUDGET: usize = 31_000;
 
 #[test]
 fn the_product_stays_within_its_budget() {

@@ -91,8 +91,8 @@ fn test_modules(lines: &[Line]) -> Vec<String> {
     (0..lines.len()).filter(|at| is_test_only(&lines[*at])).filter_map(module).collect()
 }
 
-/// The same without the items under `#[cfg(test)]`. An item ends with the brace that closes it, or with the first
-/// line that ends in a semicolon or comma.
+/// The same without the items under `#[cfg(test)]`. An item ends with the brace that closes it, or with the
+/// first line that ends in a semicolon or comma.
 pub fn without_tests(lines: Vec<Line>) -> Vec<Line> {
     let mut kept = Vec::new();
     let mut rest = lines.into_iter().peekable();

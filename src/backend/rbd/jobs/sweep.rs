@@ -71,8 +71,8 @@ pub(crate) fn remove_leftovers(pool: &Pool<'_>) -> Result<()> {
     try_each([sweep_names(pool), sweep_trash(pool)], |swept| swept)
 }
 
-/// An image whose creation or removal was killed is among the names only, and its name may open no image. What
-/// a killed rename has left may not even be there, but then it is on record.
+/// An image whose creation or removal was killed is among the names only, and its name may open no image.
+/// What a killed rename has left may not even be there, but then it is on record.
 fn sweep_names(pool: &Pool<'_>) -> Result<()> {
     let place = pool.place();
     pool.context.renames.begun(&place).iter().for_each(|it| remove_unfinished_or_later(pool, &it.from));
