@@ -1,87 +1,133 @@
-//! Block devices: what is on them, how large they are, who has them open.
+//! Block devices: what is on them, how large they are, which processes have them open.
 
+use std::ffi::OsString;
 use std::path::Path;
 
-use super::{Backing, HelperReply, HelperRequest, Identified, Kernel, unexpected};
-use crate::dispatch::Call;
-use crate::error::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+
+use super::backing::{self, Backing, Identified};
+use super::{Answer, Ask, During};
+use crate::error::{Error, Kind};
 use crate::exec::Class;
-use crate::sys::block::DeviceNumber;
-use crate::sys::openers::Openers;
+use crate::sys::block::{self, DeviceNumber};
+use crate::sys::openers::{self, Openers};
 
-impl Kernel {
-    /// The size of a device in bytes.
-    ///
-    /// # Errors
-    /// Failures of the system.
-    pub fn device_size(&self, call: &Call, device: &Path) -> Result<u64> {
-        let request = HelperRequest::DeviceSize { device: device.into() };
-        self.bytes(call, &format!("ask the size of {}", device.display()), Class::Question, &request)
+/// The size of a device in bytes.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct DeviceSize {
+    /// The device.
+    pub device: OsString,
+}
+
+impl Ask for DeviceSize {
+    type Reply = u64;
+    const CLASS: Class = Class::Question;
+
+    fn step(&self) -> String {
+        format!("ask the size of {}", self.device.display())
     }
 
-    /// Says what is on a device that nobody has claimed. With the sparse file the device stands on, "blank"
-    /// is certain.
-    ///
-    /// # Errors
-    /// [`Kind::Unavailable`] when another process has claimed the device, or another one is behind its node.
-    pub fn identify(&self, call: &Call, device: &Backing, sparse_file: Option<&Path>) -> Result<Identified> {
-        let step = format!("look what is on {}", device.path().display());
-        let request =
-            HelperRequest::Identify { device: device.clone(), sparse_file: sparse_file.map(Into::into) };
-        // The whole of a full image may have to be read.
-        match self
-            .ask(call, &step, Class::Change, &request)
-            .map_err(|error| explain_device(error, &device.path()))?
-        {
-            HelperReply::Identified(identified) => Ok(identified),
-            other => Err(unexpected(&step, &other)),
-        }
+    fn answer(&self) -> Answer<u64> {
+        block::open(self.device.as_ref()).and_then(|device| block::size(&device)).during(|| self.step())
+    }
+}
+
+/// What is on a device that no process has claimed. With the sparse file the device stands on, "blank" is
+/// certain. The error is [`Kind::Unavailable`] when another process has claimed the device, or another one is
+/// behind its node.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Identify {
+    /// The device.
+    pub device: Backing,
+    /// The sparse file it stands on.
+    pub sparse_file: Option<OsString>,
+}
+
+impl Ask for Identify {
+    type Reply = Identified;
+    /// The whole of a full image may have to be read.
+    const CLASS: Class = Class::Change;
+
+    fn step(&self) -> String {
+        format!("look what is on {}", self.device.path().display())
     }
 
-    /// Takes what is half made off a device that nobody has claimed, so that [`identify`](Self::identify)
-    /// finds it blank. A whole file system stays.
-    ///
-    /// # Errors
-    /// [`Kind::Unavailable`] when another process has claimed the device, or another one is behind its node.
-    pub fn remove_half_made(&self, call: &Call, device: &Backing, sparse_file: Option<&Path>) -> Result<()> {
-        let step = format!("make {} blank", device.path().display());
-        let request = HelperRequest::RemoveHalfMade {
-            device: device.clone(),
-            sparse_file: sparse_file.map(Into::into),
-        };
-        // A large image has many objects to be removed.
-        match self
-            .ask(call, &step, Class::Unbounded, &request)
-            .map_err(|error| explain_device(error, &device.path()))?
-        {
-            HelperReply::Done => Ok(()),
-            other => Err(unexpected(&step, &other)),
-        }
+    fn answer(&self) -> Answer<Identified> {
+        let _held = self.device.hold()?;
+        backing::identify(&self.device.path(), self.sparse_file.as_deref())
     }
 
-    /// Whether a device is mounted, in whichever mount namespace, or otherwise claimed. Who only has it open
-    /// has not claimed it.
-    ///
-    /// # Errors
-    /// Failures of the system.
-    pub fn is_claimed(&self, call: &Call, device: &Path) -> Result<bool> {
-        let step = format!("look whether {} is in use", device.display());
-        match self.ask(call, &step, Class::Question, &HelperRequest::IsClaimed { device: device.into() })? {
-            HelperReply::Claimed(is) => Ok(is),
-            other => Err(unexpected(&step, &other)),
-        }
+    fn explain(&self, error: Error) -> Error {
+        explain_device(error, &self.device.path())
+    }
+}
+
+/// Takes what is half made off a device that no process has claimed, so that [`Identify`] finds it blank. A
+/// whole file system stays. Errors are those of [`Identify`].
+#[derive(Debug, Serialize, Deserialize)]
+pub struct RemoveHalfMade {
+    /// The device.
+    pub device: Backing,
+    /// The sparse file it stands on.
+    pub sparse_file: Option<OsString>,
+}
+
+impl Ask for RemoveHalfMade {
+    type Reply = ();
+    /// A large image has many objects to be removed.
+    const CLASS: Class = Class::Unbounded;
+
+    fn step(&self) -> String {
+        format!("make {} blank", self.device.path().display())
     }
 
-    /// The processes that have a block device open. (Looking through all descriptors may take a while.)
-    ///
-    /// # Errors
-    /// Failures of the system.
-    pub fn openers(&self, call: &Call, device: DeviceNumber) -> Result<Openers> {
-        let step = format!("look who has block device {device} open");
-        match self.ask(call, &step, Class::Question, &HelperRequest::Openers { device })? {
-            HelperReply::Openers(openers) => Ok(openers),
-            other => Err(unexpected(&step, &other)),
-        }
+    fn answer(&self) -> Answer<()> {
+        backing::remove_half_made(&self.device, self.sparse_file.as_deref())
+    }
+
+    fn explain(&self, error: Error) -> Error {
+        explain_device(error, &self.device.path())
+    }
+}
+
+/// Whether a device is mounted, in whichever mount namespace, or otherwise claimed. A process that only has it
+/// open has not claimed it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct IsClaimed {
+    /// The device.
+    pub device: OsString,
+}
+
+impl Ask for IsClaimed {
+    type Reply = bool;
+    const CLASS: Class = Class::Question;
+
+    fn step(&self) -> String {
+        format!("look whether {} is in use", self.device.display())
+    }
+
+    fn answer(&self) -> Answer<bool> {
+        block::is_claimed(self.device.as_ref()).during(|| self.step())
+    }
+}
+
+/// The processes that have a block device open. (Looking through all descriptors may take a while.)
+#[derive(Debug, Serialize, Deserialize)]
+pub struct FindOpeners {
+    /// The device.
+    pub device: DeviceNumber,
+}
+
+impl Ask for FindOpeners {
+    type Reply = Openers;
+    const CLASS: Class = Class::Question;
+
+    fn step(&self) -> String {
+        format!("look who has block device {} open", self.device)
+    }
+
+    fn answer(&self) -> Answer<Openers> {
+        openers::of(self.device).during(|| self.step())
     }
 }
 

@@ -8,10 +8,13 @@ use crate::error::Error;
 
 /// A system call that failed in the helper, and at which step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SyscallFailure {
-    pub(super) action: String,
-    pub(super) errno: Option<i32>,
-    pub(super) text: String,
+pub struct SyscallFailure {
+    /// The step.
+    pub action: String,
+    /// What the call answered.
+    pub errno: Option<i32>,
+    /// The same in words.
+    pub text: String,
 }
 
 impl From<SyscallFailure> for Error {
@@ -23,8 +26,8 @@ impl From<SyscallFailure> for Error {
     }
 }
 
-/// What a request came to in the helper.
-pub(super) type Answer<T> = Result<T, SyscallFailure>;
+/// What a question came to in the helper.
+pub type Answer<T> = Result<T, SyscallFailure>;
 
 /// Names the step that failed.
 pub(super) trait During<T> {

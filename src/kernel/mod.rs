@@ -1,26 +1,20 @@
-//! The kernel's storage interfaces, asked through a helper: [`Kernel`] is the daemon's side, [`handle`] the
-//! helper's. This file carries questions and answers; the files beside it have what can be asked.
+//! The kernel's storage interfaces, asked through a helper: the files beside this one have the questions that
+//! can be asked.
 //!
-//! Every request is one round trip and all or nothing as far as the kernel allows: a bind that cannot be made
-//! read-only is undone, a file system that was frozen is thawed whatever happened meanwhile. Requests can
-//! be repeated after a crash.
+//! Every question is one round trip and all or nothing as far as the kernel allows: a bind that cannot be made
+//! read-only is undone, a file system that was frozen is thawed whatever happened meanwhile. Questions can be
+//! repeated after a crash.
 
-use std::ffi::OsString;
-use std::fmt;
+use std::any::type_name;
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::{Class, Helper};
-use crate::sys::block::DeviceNumber;
-use crate::sys::copy::Reflink;
-use crate::sys::freeze::Thawed;
-use crate::sys::loopdev::{Detached, LoopDevice};
-use crate::sys::mount::Unmounted;
-use crate::sys::openers::Openers;
-use crate::sys::statfs::Usage;
 
 mod backing;
 mod device;
@@ -29,54 +23,38 @@ mod freeze;
 mod loopdev;
 mod mount;
 pub mod rbd;
-mod serve;
-
-use failure::SyscallFailure;
 
 pub use backing::{Backing, Identified, Overwrites, ToolGuard, admit};
-pub use mount::MountSpec;
-pub use serve::handle;
+pub use device::{DeviceSize, FindOpeners, Identify, IsClaimed, RemoveHalfMade};
+pub use failure::{Answer, SyscallFailure};
+pub use freeze::Thaw;
+pub use loopdev::{AttachLoop, DetachLoop, GrowLoop, RefuseDiscard};
+pub use mount::{Bind, IsShutDown, MountDevice, ReplayJournal, Statfs};
 
-/// What is asked. Paths are `OsString`s, which serde writes as their bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum HelperRequest {
-    AttachLoop { image: OsString, read_only: bool },
-    DetachLoop { device: LoopDevice },
-    GrowLoop { device: OsString },
-    RefuseDiscard { device: Backing },
-    ReplayJournal { device: Backing },
-    Identify { device: Backing, sparse_file: Option<OsString> },
-    RemoveHalfMade { device: Backing, sparse_file: Option<OsString> },
-    DeviceSize { device: OsString },
-    Mount { source: Backing, target: OsString, fs_type: String, options: Vec<String>, read_only: bool },
-    Bind { source: OsString, target: OsString, read_only: bool },
-    Unmount { target: OsString },
-    Statfs { path: OsString },
-    IsShutDown { path: OsString },
-    CloneFrozen { mount_points: Vec<OsString>, from: OsString, to: OsString },
-    Thaw { mount_point: OsString },
-    IsClaimed { device: OsString },
-    Openers { device: DeviceNumber },
-    Rbd(rbd::RbdRequest),
-}
+use failure::During;
 
-/// What comes back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum HelperReply {
-    Done,
-    Attached(LoopDevice),
-    Detached(Detached),
-    Bytes(u64),
-    Identified(Identified),
-    Unmounted(Unmounted),
-    Usage(Usage),
-    ShutDown(bool),
-    Cloned(Reflink),
-    Thawed(Thawed),
-    Claimed(bool),
-    Openers(Openers),
-    Rbd(rbd::RbdReply),
-    Failed(SyscallFailure),
+/// A question to the kernel. Its fields travel to the helper and back as JSON; paths are `OsString`s, which
+/// serde writes as their bytes.
+pub trait Ask: Serialize + DeserializeOwned {
+    /// The answer.
+    type Reply: Serialize + DeserializeOwned;
+
+    /// How long it may take.
+    const CLASS: Class;
+
+    /// The step in words.
+    fn step(&self) -> String;
+
+    /// Answers the question. In the helper.
+    ///
+    /// # Errors
+    /// The system call that failed, and in which step.
+    fn answer(&self) -> Answer<Self::Reply>;
+
+    /// What a failure means to the caller.
+    fn explain(&self, error: Error) -> Error {
+        error
+    }
 }
 
 /// Asks the kernel in a process that may hang without harm.
@@ -91,41 +69,27 @@ impl Kernel {
         Self { helper }
     }
 
-    fn done(&self, call: &Call, step: &str, request: &HelperRequest) -> Result<()> {
-        match self.ask(call, step, Class::Change, request)? {
-            HelperReply::Done => Ok(()),
-            other => Err(unexpected(step, &other)),
-        }
-    }
-
-    fn bytes(&self, call: &Call, step: &str, class: Class, request: &HelperRequest) -> Result<u64> {
-        match self.ask(call, step, class, request)? {
-            HelperReply::Bytes(bytes) => Ok(bytes),
-            other => Err(unexpected(step, &other)),
-        }
-    }
-
-    fn ask(&self, call: &Call, step: &str, class: Class, request: &HelperRequest) -> Result<HelperReply> {
-        read_reply(step, &self.helper.ask(call, step, class, &to_bytes(request))?)
+    /// Asks.
+    ///
+    /// # Errors
+    /// Every way in which the helper did not answer, and those of the question.
+    pub fn ask<Q: Ask>(&self, call: &Call, question: &Q) -> Result<Q::Reply> {
+        let step = question.step();
+        let reply = self.helper.ask(call, &step, Q::CLASS, &to_bytes(question))?;
+        read_reply(question, &reply)
     }
 }
 
-/// A request holds nothing that JSON cannot say; an empty one is refused by the other side.
-fn to_bytes(request: &HelperRequest) -> Vec<u8> {
-    serde_json::to_vec(request).unwrap_or_default()
+/// A question as it travels: with its type, which is the same on both sides as the program is. It holds nothing
+/// that JSON cannot say; an empty one is refused by the other side.
+fn to_bytes<Q: Ask>(question: &Q) -> Vec<u8> {
+    serde_json::to_vec(&(type_name::<Q>(), question)).unwrap_or_default()
 }
 
-fn read_reply(step: &str, reply: &[u8]) -> Result<HelperReply> {
-    match serde_json::from_slice(reply)
-        .map_err(|error| Error::internal(format!("{step}: the helper's reply: {error}")))?
-    {
-        HelperReply::Failed(failure) => Err(explain_permission(failure.into())),
-        reply => Ok(reply),
-    }
-}
-
-fn unexpected(step: &str, reply: &HelperReply) -> Error {
-    Error::internal(format!("{step}: the helper answered another question: {reply:?}"))
+fn read_reply<Q: Ask>(question: &Q, reply: &[u8]) -> Result<Q::Reply> {
+    let reply: Answer<Q::Reply> = serde_json::from_slice(reply)
+        .map_err(|error| Error::internal(format!("{}: the helper's reply: {error}", question.step())))?;
+    reply.map_err(|failure| question.explain(explain_permission(failure.into())))
 }
 
 fn explain_permission(error: Error) -> Error {
@@ -136,6 +100,58 @@ fn explain_permission(error: Error) -> Error {
         ),
         _ => error,
     }
+}
+
+/// Serves one request. To be called in a helper process, which SIGTERM does not end.
+pub fn handle(request: &[u8]) -> Vec<u8> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        let failure =
+            SyscallFailure { action: "read the request".into(), errno: None, text: error.to_string() };
+        reply::<Value>(&Err(failure))
+    };
+    match serde_json::from_slice::<(String, Value)>(request) {
+        Ok((name, question)) => serve(&name, question).unwrap_or_else(|error| unreadable(&error)),
+        Err(error) => unreadable(&error),
+    }
+}
+
+/// Answers the question of this type.
+fn serve(name: &str, question: Value) -> serde_json::Result<Vec<u8>> {
+    macro_rules! answer_one_of {
+        ($($question:ty),* $(,)?) => {
+            $(if name == type_name::<$question>() {
+                return serde_json::from_value::<$question>(question).map(|question| reply(&question.answer()));
+            })*
+        };
+    }
+    answer_one_of!(
+        AttachLoop,
+        DetachLoop,
+        GrowLoop,
+        RefuseDiscard,
+        ReplayJournal,
+        Identify,
+        RemoveHalfMade,
+        DeviceSize,
+        IsClaimed,
+        FindOpeners,
+        MountDevice,
+        Bind,
+        mount::Unmount,
+        Statfs,
+        IsShutDown,
+        freeze::CloneFrozen,
+        Thaw,
+        rbd::ImageToMap,
+        rbd::Unmap,
+        rbd::Refresh,
+    );
+    Err(serde::de::Error::custom(format_args!("no question is called {name}")))
+}
+
+/// Replies hold nothing that JSON cannot say; an empty one is a broken reply to the other side.
+fn reply<T: Serialize>(answer: &Answer<T>) -> Vec<u8> {
+    serde_json::to_vec(answer).unwrap_or_default()
 }
 
 #[cfg(test)]

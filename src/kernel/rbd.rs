@@ -12,10 +12,8 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::failure::{Answer, During, SyscallFailure};
-use super::{HelperReply, HelperRequest, Kernel, unexpected};
+use super::Ask;
 use crate::base64;
-use crate::dispatch::Call;
-use crate::error::Result;
 use crate::exec::Class;
 use crate::secrets::Secret;
 use crate::sys::block::Device;
@@ -105,22 +103,6 @@ pub fn name_key(pool: &str, namespace: &str, name: &str) -> u64 {
     lock_key(pool, namespace, &["name", name].join("/"))
 }
 
-/// What is asked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum RbdRequest {
-    Map { image: ImageToMap },
-    Unmap { image: MappedImage },
-    Refresh { image: MappedImage },
-}
-
-/// What comes back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum RbdReply {
-    Mapped(Box<MappedImage>),
-    Unmapped(Unmapped),
-    Bytes(u64),
-}
-
 /// How an unmap ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unmapped {
@@ -130,60 +112,59 @@ pub enum Unmapped {
     InUse,
 }
 
-impl Kernel {
-    /// Maps an image, or finds the device it is mapped as, whatever that one's options are.
-    ///
-    /// # Errors
-    /// What the kernel answered, as errno.
-    pub fn map_rbd(&self, call: &Call, image: &ImageToMap) -> Result<MappedImage> {
-        let step = format!("map {image}");
-        match self.ask_rbd(call, &step, RbdRequest::Map { image: image.clone() })? {
-            RbdReply::Mapped(mapped) => Ok(*mapped),
-            other => Err(unexpected(&step, &HelperReply::Rbd(other))),
-        }
+/// Maps the image, or finds the device it is mapped as, whatever that one's options are. The error has what the
+/// kernel answered as errno.
+impl Ask for ImageToMap {
+    type Reply = MappedImage;
+    const CLASS: Class = Class::Change;
+
+    fn step(&self) -> String {
+        format!("map {self}")
     }
 
-    /// Removes a device if it still is this image.
-    ///
-    /// # Errors
-    /// Failures of the system.
-    pub fn unmap_rbd(&self, call: &Call, image: &MappedImage) -> Result<Unmapped> {
-        let step = format!("unmap {}", image.path().display());
-        match self.ask_rbd(call, &step, RbdRequest::Unmap { image: image.clone() })? {
-            RbdReply::Unmapped(how) => Ok(how),
-            other => Err(unexpected(&step, &HelperReply::Rbd(other))),
-        }
-    }
-
-    /// Has the kernel look at the image's size, and returns that of the device in bytes.
-    ///
-    /// # Errors
-    /// ENOENT when the device is gone, or another image by now.
-    pub fn refresh_rbd(&self, call: &Call, image: &MappedImage) -> Result<u64> {
-        let step = format!("refresh the size of {}", image.path().display());
-        match self.ask_rbd(call, &step, RbdRequest::Refresh { image: image.clone() })? {
-            RbdReply::Bytes(bytes) => Ok(bytes),
-            other => Err(unexpected(&step, &HelperReply::Rbd(other))),
-        }
-    }
-
-    fn ask_rbd(&self, call: &Call, step: &str, request: RbdRequest) -> Result<RbdReply> {
-        match self.ask(call, step, Class::Change, &HelperRequest::Rbd(request))? {
-            HelperReply::Rbd(reply) => Ok(reply),
-            other => Err(unexpected(step, &other)),
-        }
+    fn answer(&self) -> Answer<MappedImage> {
+        map(&Bus::default(), self)
     }
 }
 
-/// Serves one request.
-pub(super) fn serve(request: &RbdRequest) -> Answer<RbdReply> {
-    let bus = Bus::default();
-    match request {
-        RbdRequest::Map { image } => map(&bus, image).map(|mapped| RbdReply::Mapped(Box::new(mapped))),
-        RbdRequest::Unmap { image } => unmap(&bus, image).map(RbdReply::Unmapped),
-        RbdRequest::Refresh { image } => {
-            refresh(&bus, image).map(RbdReply::Bytes).during(|| format!("refresh {}", named(image)))
-        }
+/// Removes a device if it still is this image.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Unmap {
+    /// The image.
+    pub image: MappedImage,
+}
+
+impl Ask for Unmap {
+    type Reply = Unmapped;
+    const CLASS: Class = Class::Change;
+
+    fn step(&self) -> String {
+        format!("unmap {}", named(&self.image))
+    }
+
+    fn answer(&self) -> Answer<Unmapped> {
+        unmap(&Bus::default(), &self.image)
+    }
+}
+
+/// Has the kernel look at the image's size, and replies that of the device in bytes. The error is ENOENT when
+/// the device is gone, or another image by now.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Refresh {
+    /// The image.
+    pub image: MappedImage,
+}
+
+impl Ask for Refresh {
+    type Reply = u64;
+    const CLASS: Class = Class::Change;
+
+    fn step(&self) -> String {
+        format!("refresh the size of {}", named(&self.image))
+    }
+
+    fn answer(&self) -> Answer<u64> {
+        refresh(&Bus::default(), &self.image).during(|| self.step())
     }
 }
 
