@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 
-use super::output::days_since_1970;
+use super::output::instant;
 use crate::backend::rbd::tool::{MirrorPool, MirrorScope, MirrorStatus, Progress, Replay, SiteStatus};
 use crate::backend::replication::Schedule;
 
@@ -123,7 +123,9 @@ struct ProgressOutput {
 impl From<ProgressOutput> for Progress {
     fn from(output: ProgressOutput) -> Self {
         Self {
-            copied: output.local_snapshot_timestamp.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds)),
+            copied: output
+                .local_snapshot_timestamp
+                .and_then(|at| UNIX_EPOCH.checked_add(Duration::from_secs(at))),
             bytes: output.last_snapshot_bytes,
             seconds: output.last_snapshot_sync_seconds,
             behind: output.entries_behind_primary,
@@ -181,9 +183,8 @@ impl ScheduleOutput {
 /// A time as rbd-mirror writes it with TZ=UTC: `2026-11-24 22:24:38`.
 fn local_time(text: &str) -> Option<SystemTime> {
     let numbers: Vec<u64> = text.split(['-', ' ', ':']).map(str::parse).collect::<Result<_, _>>().ok()?;
-    let [year, month, day, hour, minute, second] = numbers.as_slice() else { return None };
-    let days = days_since_1970(*year, *month, *day)?;
-    Some(UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3_600 + minute * 60 + second))
+    let &[year, month, day, hour, minute, second] = numbers.as_slice() else { return None };
+    instant([year, month, day], [hour, minute, second])
 }
 
 /// What Ceph 16.2 has printed, in `tests/fixtures/mirror`.

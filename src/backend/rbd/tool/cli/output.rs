@@ -242,9 +242,7 @@ fn parse_time(text: &str) -> Option<SystemTime> {
     let [_, month, day, clock, year] = fields.as_slice() else { return None };
     let month = 1 + MONTHS.iter().position(|name| name == month)? as u64;
     let clock: Vec<u64> = clock.split(':').map(str::parse).collect::<Result<_, _>>().ok()?;
-    let [hour, minute, second] = clock.as_slice() else { return None };
-    let days = days_since_1970(year.parse().ok()?, month, day.parse().ok()?)?;
-    Some(UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3_600 + minute * 60 + second))
+    instant([year.parse().ok()?, month, day.parse().ok()?], clock.try_into().ok()?)
 }
 
 /// A time as `ceph` prints it (`2026-11-21T08:32:30.332627+0000`), to the second; None if it is none.
@@ -252,17 +250,23 @@ pub(super) fn timestamp(text: &str) -> Option<SystemTime> {
     let (date, clock) = text.split_once('T')?;
     let numbers = |text: &str, by| text.split(by).map(|part| part.parse().ok()).collect::<Option<Vec<u64>>>();
     let (date, clock) = (numbers(date, '-')?, numbers(clock.get(..8)?, ':')?);
-    let (&[year, month, day], &[hour, minute, second]) = (date.as_slice(), clock.as_slice()) else {
+    instant(date.try_into().ok()?, clock.try_into().ok()?)
+}
+
+/// The time of a date (year, month, day) and of a clock (hours, minutes, seconds); None if there is no such
+/// time.
+pub(super) fn instant([year, month, day]: [u64; 3], [hour, minute, second]: [u64; 3]) -> Option<SystemTime> {
+    if hour > 23 || minute > 59 || second > 60 {
         return None;
-    };
+    }
     let days = days_since_1970(year, month, day)?;
     Some(UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3_600 + minute * 60 + second))
 }
 
 /// Days from 1970-01-01, in years that begin in March, so that the leap day is the last of its year (Howard
 /// Hinnant, "chrono-Compatible Low-Level Date Algorithms", days_from_civil).
-pub(super) fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
-    if !(1970..10_000).contains(&year) || !(1..=31).contains(&day) {
+fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
+    if !(1970..10_000).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }
     let year = year - u64::from(month <= 2);
@@ -297,6 +301,8 @@ mod tests {
             "Sat Foo 21 08:27:50 2026",
             "Sat Nov 21 08:27 2026",
             "Mon Nov x 1:2:3 2026",
+            "Sat Nov 21 18446744073709551615:27:50 2026",
+            "Sat Nov 21 08:27:61 2026",
         ] {
             assert_eq!(time(text), UNIX_EPOCH, "{text}");
         }
