@@ -26,9 +26,9 @@ fn many_paths_share_one_mapping_and_one_mount() {
     scene.unstage(&volume, "s1").expect("unstage");
     assert_eq!(device(&volume), kernel, "others use it");
     assert_eq!(fs::read_to_string(scene.path("t3/file")).expect("read"), "from the first");
-    scene.unstage(&volume, "s2").expect("unstage, out of order");
+    refused(scene.unstage(&volume, "s2"), Code::FAILED_PRECONDITION, &["still published at"]);
     assert!(is_mounted(&scene.path("t2")) && devices(&volume) == [kernel]);
-    scene.retire(&volume, &["t2", "t3"], &[]);
+    scene.retire(&volume, &["t2", "t3"], &["s2"]);
     scene.assert_clean();
 }
 
