@@ -27,9 +27,9 @@ use crate::clock;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 
-/// Within this part of the grace nobody can have taken a claim away.
+/// Within this part of the grace no other controller takes a claim away.
 const SAFE_PART: u32 = 3;
-/// So often it is looked in a grace whether what is claimed is there.
+/// How many times in a grace a waiting caller looks whether the claimed object exists.
 const LOOKS: u32 = 30;
 
 /// What a share says of its claim, beside the tag.
@@ -185,7 +185,7 @@ impl Name<'_> {
         let is_over = !matches!(refusal.kind(), Kind::Timeout | Kind::Unavailable | Kind::Internal);
         let given_back = if is_over { self.give_back_own(share) } else { self.keep_one() };
         if let Err(error) = given_back {
-            log::warn!("{:?} stays claimed as it is for now: {error}", share.description.name);
+            log::warn!("{:?} stays claimed: {error}", share.description.name);
         }
         refusal
     }
@@ -205,8 +205,8 @@ impl Name<'_> {
     }
 
     /// Gives the name back when what it stood for was there after the claim was found, and is gone now.
-    /// Within a third of the grace nobody else can have claimed it, so the object goes. Later it stays,
-    /// empty, for the next of the name.
+    /// Within a third of the grace no other controller can have claimed it, so the object goes. Later it
+    /// stays, empty, for the next of the name.
     pub fn give_back(&self, claim: &Claim) -> Result<()> {
         if !self.is_safe(claim.seen) {
             return self.release(claim);

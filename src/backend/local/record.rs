@@ -91,7 +91,8 @@ impl PublishRecord {
         }
     }
 
-    /// What `wanted` asks otherwise than this publication; None if it is the same, whoever published it.
+    /// What `wanted` asks otherwise than this publication; None if both ask the same. Publishers are not
+    /// compared.
     pub fn difference(&self, wanted: &Self) -> Option<String> {
         if self.node != wanted.node {
             return Some(format!("to node {:?}", self.node));

@@ -6,7 +6,7 @@
 //! | `csi-vol-[SLUG-]KEY` | the image of a volume (made in [`ids`]) |
 //! | `csi-vol-[SLUG-]KEY.POOL` | the same where topology chose its pool; its name is registered here |
 //! | `csi-tmp-TAG-KEY-R` | a copy that the controller with this tag is making, with R drawn for the attempt |
-//! | `csi-held-<image id>` | a deleted volume, as long as it is large or needed |
+//! | `csi-held-<image id>` | a deleted volume that is large or still needed; removed in the background |
 //! | `csi-snap-KEY-R` | a snapshot that was asked for; R is drawn, so the name is never used again |
 //! | `csi-copy-TAG-KEY-R` | a transient snapshot, from which a volume is cloned |
 

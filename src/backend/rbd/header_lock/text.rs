@@ -2,7 +2,7 @@
 //! `{"deletion":{"controller":"0000aaaa"},"version":1}`. Only the description is JSON: the cluster compares
 //! tags and cookies by their bytes, so these are fixed words.
 //!
-//! What a later version has written is in use, whatever it says: nothing is changed or removed.
+//! A description of a later version counts as in use: its image is neither changed nor removed.
 
 use serde_json::{Value, json};
 

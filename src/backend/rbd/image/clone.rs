@@ -116,7 +116,9 @@ fn copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<Image
             Outcome::Disturbed => missed = None,
         }
     }
-    Err(Error::unavailable("its source or the volume itself is changed by others at this moment: try again"))
+    Err(Error::unavailable(
+        "another controller changed its source or the volume itself during this call: try again",
+    ))
 }
 
 fn try_copy(
@@ -150,10 +152,10 @@ fn discard(pool: &Pool<'_>, source: &CloneSource, temporary: &str) {
     }
 }
 
-/// Has what is left over removed once the command that had it open no longer counts as its watcher. A
-/// repeated request may find the volume made, and never look for what is left of an earlier attempt.
+/// Removes the leftover image in the background, once the killed command no longer counts as its watcher. A
+/// repeated request may find the volume made, and then it never looks for leftovers of an earlier attempt.
 fn remove_later(pool: &Pool<'_>, source: &CloneSource, temporary: &str) {
-    log::warn!("image {temporary} of {} is left over for now, it is removed later", pool.at);
+    log::warn!("image {temporary} of {} is left over, it is removed later", pool.at);
     let copied = || CopiedVolume { at: source.at.clone(), image: source.id.clone() };
     let source = source.is_transient.then(copied);
     let job = Job::RemoveTemporary { at: pool.at.clone(), temporary: temporary.to_string(), source };
@@ -286,7 +288,7 @@ fn give_name(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo, record: &R
             }
         }
     }
-    Err(Error::unavailable("it is made and deleted by others at this moment: try again"))
+    Err(Error::unavailable("other controllers made and deleted it during this call: try again"))
 }
 
 /// What the source's replication has written down is nothing of the copy's, which is not replicated.

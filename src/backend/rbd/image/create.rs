@@ -66,7 +66,7 @@ fn create_blank(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<ImageInfo> {
                 return Ok(info);
             }
             (Made::Taken, Some(info)) => return answer_from(pool, spec, info),
-            // Deleted by another controller at this moment.
+            // Another controller has deleted it in the meantime.
             (Made::New, None) => {}
             // Taken anew, by a creation that has not been waited for.
             (Made::Taken, None) if cleared => break,
@@ -77,5 +77,5 @@ fn create_blank(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<ImageInfo> {
             }
         }
     }
-    Err(Error::unavailable("it is made and deleted by others at this moment: try again"))
+    Err(Error::unavailable("other controllers made and deleted it during this call: try again"))
 }

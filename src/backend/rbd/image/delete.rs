@@ -206,7 +206,9 @@ fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, record_deletion: RecordDe
     };
     match outcome {
         Outcome::Over(ended) => Ok(ended),
-        Outcome::Other(_) => Err(Error::unavailable("its image was replaced at this moment: try again")),
+        Outcome::Other(_) => {
+            Err(Error::unavailable("another controller replaced its image during this call: try again"))
+        }
     }
 }
 
@@ -324,7 +326,7 @@ fn remove_rest(pool: &Pool<'_>, name: &str, image: &str, is_there: bool) -> Resu
     if removed != Removed::Absent || !is_there {
         return Ok(removed);
     }
-    // On its way to the trash. As long as it is, no other image can be made of the name.
+    // The image is moved to the trash first. Until it is there, no other image can get its name.
     remove_bare_name(pool, name)?;
     match pool.info(ImageRef::Id(image))? {
         None => Ok(Removed::Gone),

@@ -30,7 +30,7 @@ pub(crate) fn expand(
     }
     if size > info.size && pool.resize(&id.object, size)? == Changed::Absent {
         existing_volume(&pool, id)?;
-        return Err(Error::unavailable(format!("volume {id} was replaced at this moment: try again")));
+        return Err(Error::unavailable(format!("volume {id} was replaced during this call: try again")));
     }
     Ok(size)
 }

@@ -65,7 +65,7 @@ pub(crate) fn retain(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> R
 }
 
 /// The image to be retained does not have that name. Another controller may have removed it since. Or another
-/// image had the old name by then, and a rename takes whatever has it: that one gets its name back.
+/// image may have had the old name by then. A rename goes by the name alone: that image gets its name back.
 fn refuse_unless_gone(pool: &Pool<'_>, info: &ImageInfo, retained: &str) -> Result<()> {
     let ImageInfo { name, id, .. } = info;
     let other = pool.info(ImageRef::Name(retained))?.filter(|found| found.id != *id);
@@ -74,7 +74,7 @@ fn refuse_unless_gone(pool: &Pool<'_>, info: &ImageInfo, retained: &str) -> Resu
     } else if pool.info(ImageRef::Id(id))?.is_none() {
         return Ok(());
     }
-    Err(Error::unavailable(format!("image {name:?} was replaced at this moment: try again")))
+    Err(Error::unavailable(format!("image {name:?} was replaced during this call: try again")))
 }
 
 /// Called when an image has lost a snapshot: removes it if it is retained and nothing needs it any more.

@@ -32,7 +32,7 @@ pub(super) fn info(
         )));
     }
     let judged = judge(&pool, id, &info, mirroring)?;
-    judged.ok_or_else(|| Error::unavailable(format!("volume {id} was changed at this moment: try again")))
+    judged.ok_or_else(|| Error::unavailable(format!("volume {id} was changed during this call: try again")))
 }
 
 fn judge(

@@ -1,4 +1,4 @@
-//! Who maps an image at this moment.
+//! The locks that tell which process maps an image.
 //!
 //! What maps may be in a system call when its daemon is killed, and do its work after the next daemon has
 //! looked; and the process of rbd-nbd lives on. So who maps takes the image's lock first; the command
@@ -90,7 +90,7 @@ impl Mapper {
         })
     }
 
-    /// Whether a command or a helper maps the image at this moment.
+    /// Whether a command or a helper is mapping the image.
     pub(super) fn is_being_mapped(&self, image: &Image<'_>) -> Result<bool> {
         let taken = self.locks.is_taken(image.lock_key()).map_err(|error| failed(image, &error))?;
         Ok(taken || self.kernel_maps(image)?)

@@ -56,12 +56,13 @@ pub(super) fn lost(mapping: &Mapping, seen: Seen, missing: &Missing, after: Dura
         }
         Seen::ShutOut(address) => Ok(Some(shut_out(mapping, &address))),
         Seen::Missing(address) => {
-            let why =
-                format!("the client at {address}, by which it is mapped as {path}, does not watch its image");
+            let why = format!(
+                "the client at {address}, by which it is mapped as {path}, does not watch its image now"
+            );
             let since = *missing.lock().entry(address).or_insert_with(Instant::now);
             match since.elapsed() >= after {
                 true => Ok(Some(why)),
-                false => Err(Error::unavailable(format!("{why} at this moment: try again"))),
+                false => Err(Error::unavailable(format!("{why}: try again"))),
             }
         }
     }

@@ -203,7 +203,7 @@ pub(crate) fn shut_out_dead_owner(pool: &Pool<'_>, image: &str) -> Result<Owner>
         Looked::At(owner) => Ok(Some(owner)),
         Looked::Absent(address) => match absent.replace(address.clone()) {
             Some(former) if former != address => Err(Error::unavailable(format!(
-                "the lock of image {image} has another owner, at {address}, at this moment: try again"
+                "the lock of image {image} has another owner now, at {address}: try again"
             ))),
             _ => Ok(None),
         },

@@ -179,7 +179,7 @@ impl Attempt<'_> {
             Locked::Held => {
                 self.admitting_locks()?;
                 Err(Error::unavailable(format!(
-                    "volume {} was published to another node at this moment: try again",
+                    "volume {} was published to another node during this call: try again",
                     self.id
                 )))
             }
@@ -221,7 +221,7 @@ impl Attempt<'_> {
                 }
                 pool.memory().records.forget(&pool.key_of(id));
                 existing_volume(pool, id)?;
-                Err(Error::unavailable(format!("volume {id} was replaced at this moment: try again")))
+                Err(Error::unavailable(format!("volume {id} was replaced during this call: try again")))
             }
         }
     }
