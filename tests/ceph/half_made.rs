@@ -243,6 +243,34 @@ fn a_copy_whose_clone_was_killed_is_made_again() {
     clear(&corner, &daemon.client(), &made, &copy.origin);
 }
 
+/// Two containers of one host may have the same node name and the same paths. Each state directory has a tag
+/// of its own, by which a start tells the copies of this daemon from those that another one is making.
+#[test]
+fn a_start_leaves_the_copies_of_another_daemon_with_the_same_node_name_alone() {
+    let corner = Corner::new();
+    let [mut one, mut other] = [corner.setup_of(1), corner.setup_of(1)].map(|setup| setup.start());
+    let volume = one.client().create(&corner.volume("one", 8)).expect("create").volume_id;
+    let [own, foreign] = [&one, &other].map(|daemon| temporary_of(daemon, &volume));
+    assert_ne!(own, foreign);
+    for name in [&own, &foreign] {
+        corner.cluster.rbd(&["create", "--size", "8M", &corner.spec(name)]);
+    }
+    let left = |names: &[&str]| {
+        let mut expected: Vec<_> = names.iter().map(|name| (*name).to_string()).collect();
+        expected.push(object_of(&volume).to_string());
+        expected.sort();
+        let mut images = corner.images();
+        images.sort();
+        if images == expected { Ok(()) } else { Err(format!("{images:?}")) }
+    };
+    one.restart();
+    await_that("its own copy is removed, and the other's is there", || left(&[&foreign]));
+    other.restart();
+    await_that("the other has removed its copy", || left(&[]));
+    one.client().delete_volume(&delete(&volume)).expect("delete");
+    corner.await_empty();
+}
+
 /// The snapshot from which a killed attempt copied a volume is as old as that attempt.
 #[test]
 fn a_volume_is_copied_as_it_is_now() {

@@ -202,3 +202,55 @@ fn copies_whose_flattens_are_killed() {
     chain.delete(&client);
     killer.clear(&[]);
 }
+
+/// `rbd rename` writes the new name, changes the directory, and removes the old name: killed in between, both
+/// names open the image, and `rbd rm` by the one that the directory does not show destroys it.
+#[test]
+#[ignore = "random: tests/run --full"]
+fn renames_that_are_killed_lose_no_image() {
+    let killer = Killer::of(&["rename"]);
+    killer.rounds(|| {
+        let (source, sum) = filled(&killer);
+        let snap = snapshot_of(&killer.client(), "snap", &source);
+        let ids = killer.torment(REQUESTS, |client, number| {
+            let request = from_snapshot(killer.corner.volume(&format!("new-{number}"), MIBS), &snap);
+            client.create(&request).map(|it| it.volume_id)
+        });
+        assert_contents(&killer, &ids, &sum);
+        let kept = killer.each(&ids, |client, id| snapshot_of(client, &format!("of {id}"), id));
+        killer.torment(ids.len(), |client, number| client.delete_volume(&delete(&ids[number])));
+        assert_eq!(volumes(&killer), 1, "a deleted volume has still a volume's name");
+        let restored = killer.torment(kept.len(), |client, number| {
+            let request =
+                from_snapshot(killer.corner.volume(&format!("restored-{number}"), MIBS), &kept[number]);
+            client.create(&request).map(|it| it.volume_id)
+        });
+        assert_contents(&killer, &restored, &sum);
+        killer.each(&[kept, vec![snap]].concat(), |client, snap| {
+            killer.insist(|_| client.delete_snapshot(&delete_snapshot(snap)));
+        });
+        killer.clear(&[restored, vec![source]].concat());
+    });
+}
+
+/// The names are used again while the removals of their former images are killed.
+#[test]
+#[ignore = "random: tests/run --full"]
+fn removals_that_are_killed_take_no_later_image_of_the_name() {
+    let killer = Killer::of(&["rm"]);
+    killer.rounds(|| {
+        let ask = |client: &Client, number: usize| {
+            client.create(&killer.corner.volume(&format!("new-{number}"), MIBS)).map(|it| it.volume_id)
+        };
+        let ids = killer.torment(REQUESTS, |client, number| {
+            let id = ask(client, number)?;
+            client.delete_volume(&delete(&id))?;
+            ask(client, number)
+        });
+        for id in &ids {
+            killer.client().controller_get_volume(&get(id)).expect("the later image");
+        }
+        assert_eq!(volumes(&killer), REQUESTS);
+        killer.clear(&ids);
+    });
+}
