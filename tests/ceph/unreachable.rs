@@ -12,7 +12,6 @@ use crate::support::{Client, Code, Daemon, MIB, Scratch, Setup, refused};
 
 /// Nobody listens there.
 const NOBODY: &str = "127.0.0.1:1";
-const VOLUME: &str = "rbd:main:rbd::csi-vol-web-abcdefghij234:10ab";
 
 /// A daemon whose cluster is not there. Each call waits for the tool, so all tools run at once.
 fn daemon() -> Daemon {
@@ -62,12 +61,17 @@ const CALLS: [(&str, Ask); 16] = [
     ("ControllerGetVolume", |it| it.controller_get_volume(&get(&volume_number(8))).map(drop)),
 ];
 
+/// The last of the digits of a key, which are those of base32.
+fn digit(number: usize) -> char {
+    char::from(b"abcdefghij"[number])
+}
+
 fn volume_number(number: usize) -> String {
-    VOLUME.replace("cdef:", &format!("{number:04}:"))
+    format!("rbd:main:rbd::csi-vol-web-abcdefghij23{}:10ab", digit(number))
 }
 
 fn snapshot_number(number: usize) -> String {
-    format!("rbd:main:rbd::10ab@{number:016x}")
+    format!("{}@abcdefghij234-zyxw765{}", volume_number(0), digit(number))
 }
 
 #[test]

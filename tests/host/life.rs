@@ -147,7 +147,7 @@ fn an_endpoint_must_be_a_socket() {
 
 #[test]
 fn a_node_needs_an_id_that_fits_into_volume_ids() {
-    let (_, said) = Setup::new().set("CEPHLET_NODE_ID", "n".repeat(64)).fail();
+    let (_, said) = Setup::new().set("CEPHLET_NODE_ID", "n".repeat(cephlet::MAX_NODE + 1)).fail();
     assert!(said.contains("CEPHLET_NODE_ID"), "{said}");
     let daemon = Setup::new().set("CEPHLET_NODE_ID", "a b:c").start();
     let made = daemon.client().create(&volume("one")).expect("create");

@@ -206,7 +206,7 @@ fn a_rename_is_refused_while_a_daemon_runs_and_with_a_wrong_name() {
     let said = not_renamed(&other, "node-2", 5);
     assert!(said.contains(&daemon.text("local")) && said.contains("stop it"), "{said}");
     assert!(daemon.terminate().success());
-    for wrong in ["", "delete", &"n".repeat(64)] {
+    for wrong in ["", "delete", &"n".repeat(cephlet::MAX_NODE + 1)] {
         not_renamed(&daemon.setup, wrong, 2);
     }
     let said = not_renamed(&Setup::new(), "node-2", 5);
