@@ -191,5 +191,5 @@ fn is_half_demoted(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
     }
     let peers = pool.mirror_status(&info.name)?.map(|status| status.peers).unwrap_or_default();
     let is_read = peers.iter().any(|peer| peer.is_up && peer.replay == Replay::Replaying);
-    Ok(is_read && pool.has_bare_tag(info)?)
+    Ok(is_read && pool.has_bare_tag(&info.name, &info.id)?)
 }

@@ -174,7 +174,7 @@ impl Attempt<'_> {
     fn lock(&self, stage: Stage) -> Result<()> {
         let client = self.pool.call.progress().clone();
         let call = self.pool.call.only_while(move || !client.expired());
-        match (Pool { call: &call, ..*self.pool }).lock(self.header(), &self.wanted.request(stage))? {
+        match self.pool.within(&call).lock(self.header(), &self.wanted.request(stage))? {
             Locked::Now => Ok(()),
             Locked::Held => {
                 self.admitting_locks()?;
