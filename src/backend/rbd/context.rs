@@ -68,23 +68,6 @@ impl Context {
         })
     }
 
-    /// Whether everything in this pool is gone, because the pool was removed ([`removed`]).
-    pub fn is_removed(&self, call: &Call, at: &PoolRef) -> Result<bool> {
-        removed::is_removed(&*self.tool, call, at)
-    }
-
-    /// The same, for something there (`what`) that is to go. What is let go of is logged.
-    pub fn lets_go(&self, call: &Call, at: &PoolRef, what: impl Display) -> Result<bool> {
-        let is_removed = self.is_removed(call, at)?;
-        if is_removed {
-            log::warn!(
-                "{what} counts as gone, as the clusters file says that {at} of cluster {:?} was removed",
-                at.access.cluster.name
-            );
-        }
-        Ok(is_removed)
-    }
-
     /// The place by the cluster's own name, whatever name of it is used.
     pub fn canonical(&self, place: &Place) -> Place {
         Place { cluster: self.clusters.canonical(&place.cluster), ..place.clone() }
@@ -102,6 +85,16 @@ impl Context {
             Ok(None) => Served::NotSetUp,
             Ok(Some(_)) | Err(_) => Served::Here,
         }
+    }
+
+    /// Does something in a place, reached as [`Context::locate`] does.
+    pub fn within<T>(
+        &self,
+        call: &Call,
+        (place, secrets): (&Place, &Secrets),
+        act: impl FnOnce(&Pool<'_>) -> Result<T>,
+    ) -> Result<T> {
+        act(&self.pool(call, &self.locate(place, secrets)?))
     }
 
     /// A pool as a call works with it.
@@ -144,9 +137,26 @@ impl<'a> Pool<'a> {
         self.context.pool(self.call, at)
     }
 
-    /// The same pool within another call.
-    pub fn within(&self, call: &'a Call) -> Self {
+    /// The same pool in another call.
+    pub fn with_call(&self, call: &'a Call) -> Self {
         self.context.pool(call, self.at)
+    }
+
+    /// Whether everything in this pool is gone, because the pool was removed ([`removed`]).
+    pub fn is_removed(&self) -> Result<bool> {
+        removed::is_removed(&*self.context.tool, self.call, self.at)
+    }
+
+    /// The same, for something there (`what`) that is to go. What is let go of is logged.
+    pub fn lets_go(&self, what: impl Display) -> Result<bool> {
+        let (is_removed, at) = (self.is_removed()?, self.at);
+        if is_removed {
+            log::warn!(
+                "{what} counts as gone, as the clusters file says that {at} of cluster {:?} was removed",
+                at.access.cluster.name
+            );
+        }
+        Ok(is_removed)
     }
 
     /// The place it is.

@@ -99,12 +99,12 @@ impl PoolCommands<'_> {
 
     /// Runs a question about an image. One that is removed after it was opened fails in many words; asked
     /// again, it is absent.
-    fn ask(&self, cmd: &Cmd) -> Result<Output, Failure> {
+    fn ask(&self, cmd: Cmd) -> Result<Output, Failure> {
         let is_going = |failure: &Failure| {
             is(failure, libc::ENOENT) && !failure.says("error opening ") && !failure.says("does not exist")
         };
         match self.run(cmd.clone()) {
-            Err(failure) if is_going(&failure) => self.run(cmd.clone()),
+            Err(failure) if is_going(&failure) => self.run(cmd),
             answer => answer,
         }
     }
@@ -118,7 +118,7 @@ impl PoolCommands<'_> {
         doing: &str,
     ) -> Result<Option<Vec<u8>>> {
         let cmd = self.rbd_image(Class::Question, &[words, &["--format=json"]].concat(), image)?;
-        match self.ask(&cmd) {
+        match self.ask(cmd) {
             Ok(output) => Ok(Some(output.stdout)),
             Err(failure) if absent(&failure, &[NOT_OPENED]) || is_not_mirrored(&failure) => Ok(None),
             Err(failure) => Err(self.error(failure, &format!("{doing} image {}", self.path(image)))),
