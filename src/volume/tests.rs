@@ -11,7 +11,7 @@ use crate::backend::rbd::Rbd;
 use crate::backend::rbd::tests::mapping::Host;
 use crate::backend::rbd::tests::{ONE, TWO, controller_of, wanted};
 use crate::backend::rbd::tool::fake::FakeCluster;
-use crate::backend::rbd::tool::{ImageTool, Layout as ImageLayout, NewImage};
+use crate::backend::rbd::tool::{Layout as ImageLayout, NewImage};
 use crate::backend::{Backends, Publication};
 use crate::config::{Config, Role};
 use crate::csi::{Access, Map, Mode, TopologyRequirement};
@@ -172,14 +172,14 @@ fn a_stage_that_had_to_wait_and_was_refused_leaves_no_record() {
 
 /// Puts another image under the volume's name, as a mirror leaves it: its record has the first one's id.
 fn replace_image(cluster: &FakeCluster, id: &VolumeId) {
-    let (call, at) = (Call::internal("test"), cluster.at());
+    let at = cluster.at();
     let record = cluster.all_metadata(&at, &id.object)["cephlet.request"].clone();
     let first = format!("{{\"first_id\":{:?},", id.incarnation.as_ref().unwrap());
     let record = if record.contains("first_id") { record } else { record.replacen('{', &first, 1) };
-    cluster.remove(&call, &at, &id.object).unwrap();
+    cluster.on(&at).remove(&id.object).unwrap();
     let (layout, metadata) = (ImageLayout::default(), [("cephlet.request", record.as_str())]);
     let image = NewImage { name: &id.object, size: MIB, layout: &layout, metadata: &metadata };
-    cluster.create(&call, &at, &image).unwrap();
+    cluster.on(&at).create(&image).unwrap();
 }
 
 fn stage_block(id: &VolumeId, staging_path: &str, mode: Mode, told: Map) -> NodeStage {

@@ -153,11 +153,12 @@ fn read_answer(said: &[u8]) {
     let access = ClusterAccess::new(Arc::new(cluster), &Secrets::default()).unwrap();
     let (call, at) =
         (Call::internal("fuzz"), PoolRef { access, pool: "rbd".into(), namespace: String::new() });
-    let _ = tool.info(&call, &at, ImageRef::Name("web"));
-    let _ = tool.list(&call, &at);
-    let _ = tool.snapshots(&call, &at, ImageRef::Name("web"));
-    let _ = tool.watchers(&call, &at, "web");
-    let _ = tool.all_metadata(&call, &at, "web");
+    let pool = tool.bind(&call, &at);
+    let _ = pool.info(ImageRef::Name("web"));
+    let _ = pool.list();
+    let _ = pool.snapshots(ImageRef::Name("web"));
+    let _ = pool.watchers("web");
+    let _ = pool.all_metadata("web");
 }
 
 fn clusters_files() -> Vec<Vec<u8>> {

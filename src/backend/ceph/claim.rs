@@ -21,7 +21,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::ceph::PoolRef;
-use crate::backend::ceph::locks::{LockHolder, LockRequest, LockTarget, LockTool, Locked};
+use crate::backend::ceph::locks::{BindLocks, LockHolder, LockRequest, LockTarget, LockTool, Locked};
 use crate::backend::creation_record::{Placed, VERSION, read_shared, to_bytes};
 use crate::clock;
 use crate::dispatch::Call;
@@ -83,7 +83,7 @@ pub(crate) struct Share {
 /// A request's name, where it is claimed.
 #[derive(Clone, Copy)]
 pub(crate) struct Name<'a> {
-    pub tool: &'a dyn LockTool,
+    pub tool: &'a dyn BindLocks,
     pub call: &'a Call,
     pub at: &'a PoolRef,
     /// The object that is named after it.
@@ -95,6 +95,10 @@ pub(crate) struct Name<'a> {
 }
 
 impl Name<'_> {
+    fn locks(&self) -> Box<dyn LockTool + '_> {
+        self.tool.locks(self.call, self.at)
+    }
+
     /// Claims the name; None if it stands for something else.
     pub fn claim(&self, of: &str, description: &Description) -> Result<Option<Share>> {
         let since = clock::since_boot();
@@ -102,7 +106,7 @@ impl Name<'_> {
         let text = text.map_err(|error| Error::internal(format!("a claim cannot be written: {error}")))?;
         let (cookie, shared) = (self.tag.to_string(), Some(of.to_string()));
         let request = LockRequest { cookie, description: text, shared, seconds: None };
-        let locked = self.tool.lock(self.call, self.at, self.target, &request)?;
+        let locked = self.locks().lock(self.target, &request)?;
         let (of, description) = (of.to_string(), description.clone());
         Ok((locked == Locked::Now).then_some(Share { of, description, since }))
     }
@@ -118,7 +122,7 @@ impl Name<'_> {
     /// The shares that there are, before anything is made of them.
     pub fn look(&self) -> Result<Shares> {
         let seen = clock::since_boot();
-        Ok((seen, self.tool.holders(self.call, self.at, self.target)?))
+        Ok((seen, self.locks().holders(self.target)?))
     }
 
     /// What shares say.
@@ -193,7 +197,7 @@ impl Name<'_> {
     fn keep_one(&self) -> Result<()> {
         let shares = self.find()?.map(|claim| claim.shares).unwrap_or_default();
         let own = shares.iter().filter(|share| share.cookie == self.tag);
-        own.skip(1).try_for_each(|share| self.tool.unlock(self.call, self.at, self.target, share))
+        own.skip(1).try_for_each(|share| self.locks().unlock(self.target, share))
     }
 
     fn give_back_own(&self, share: &Share) -> Result<()> {
@@ -213,12 +217,12 @@ impl Name<'_> {
         }
         let until = claim.seen + self.grace / SAFE_PART;
         let call = self.call.only_while(move || clock::since_boot() < until);
-        self.tool.remove_lockable(&call, self.at, self.target)
+        self.tool.locks(&call, self.at).remove_lockable(self.target)
     }
 
     /// Releases the shares that were found; the object stays.
     pub fn release(&self, claim: &Claim) -> Result<()> {
-        claim.shares.iter().try_for_each(|share| self.tool.unlock(self.call, self.at, self.target, share))
+        claim.shares.iter().try_for_each(|share| self.locks().unlock(self.target, share))
     }
 
     fn is_safe(&self, since: Duration) -> bool {

@@ -82,30 +82,30 @@ pub enum Locked {
     Held,
 }
 
-/// Locks in the cluster.
-pub trait LockTool: Send + Sync {
+/// What the locks of a pool and namespace are asked of, within a call.
+pub trait BindLocks {
+    /// The locks there.
+    fn locks<'a>(&'a self, call: &'a Call, at: &'a PoolRef) -> Box<dyn LockTool + 'a>;
+}
+
+/// Locks in a pool and namespace.
+pub trait LockTool {
     /// Takes a lock of ours.
-    fn lock(
-        &self,
-        call: &Call,
-        at: &PoolRef,
-        target: LockTarget<'_>,
-        request: &LockRequest,
-    ) -> Result<Locked>;
+    fn lock(&self, target: LockTarget<'_>, request: &LockRequest) -> Result<Locked>;
 
     /// A lock as it is; where the object is absent it was never held.
-    fn lock_state(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<LockState>;
+    fn lock_state(&self, target: LockTarget<'_>) -> Result<LockState>;
 
     /// Who holds it.
-    fn holders(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<Vec<LockHolder>> {
-        Ok(self.lock_state(call, at, target)?.holders)
+    fn holders(&self, target: LockTarget<'_>) -> Result<Vec<LockHolder>> {
+        Ok(self.lock_state(target)?.holders)
     }
 
     /// Takes a lock from its holder. One that is held no longer is no error.
-    fn unlock(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>, holder: &LockHolder) -> Result<()>;
+    fn unlock(&self, target: LockTarget<'_>, holder: &LockHolder) -> Result<()>;
 
     /// Removes the object that carries a lock: the name of a deleted snapshot or volume, or what a lock on a
     /// header left behind that was deleted meanwhile. The header of an image that exists is refused. An
     /// object that is there no longer is no error.
-    fn remove_lockable(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<()>;
+    fn remove_lockable(&self, target: LockTarget<'_>) -> Result<()>;
 }

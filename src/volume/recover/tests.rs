@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::backend::rbd::tests::{ONE, TWO};
 use crate::backend::rbd::tool::fake::Fault;
-use crate::backend::rbd::tool::{ImageRef, ImageTool, LockRequest, LockTarget, LockTool, SnapshotTool};
+use crate::backend::rbd::tool::{ImageRef, LockRequest, LockTarget};
 use crate::backend::{AttachedImage, PublishedBy};
 use crate::csi::{Access, Mode, SizeRange};
 use crate::dispatch::Held;
@@ -74,7 +74,7 @@ impl Scene {
     /// What a removal leaves that was killed: an image that no list shows.
     fn remove_half(&self, id: &VolumeId) {
         self.cluster.fail_at(1, Fault::HalfMade);
-        self.cluster.remove(&call(), &self.cluster.at(), &id.object).unwrap_err();
+        self.cluster.here().remove(&id.object).unwrap_err();
     }
 
     /// What a daemon does after its start: at once, and for as long after that.
@@ -114,7 +114,7 @@ impl Scene {
     /// The snapshot goes, and nothing else that its deletion takes away.
     fn remove_snapshot(&self, id: &SnapshotId) {
         let (at, name) = (self.cluster.at(), format!("csi-snap-{}", id.snapshot));
-        self.cluster.remove_snapshot(&call(), &at, ImageRef::Id(&id.source), &name).unwrap();
+        self.cluster.on(&at).remove_snapshot(ImageRef::Id(&id.source), &name).unwrap();
     }
 
     fn give_back(&self, id: &VolumeId, lock: &Arc<dyn ObjectLocks>) {
@@ -291,7 +291,7 @@ fn the_name_of_a_snapshot_that_is_being_taken_is_not_given_back() {
         seconds: None,
     };
     let name = LockTarget::SnapshotName(snapshot.name_key());
-    scene.cluster.lock(&call(), &scene.cluster.at(), name, &claim).unwrap();
+    scene.cluster.here().lock(name, &claim).unwrap();
     let before = scene.cluster.dump();
     assert_eq!(scene.operations.finish(&call(), &deletion).unwrap(), Requeue::Never);
     assert_eq!(scene.cluster.dump(), before);

@@ -53,7 +53,7 @@ impl DeletionLock {
         if !call.may_begin() {
             return Err(Error::unavailable("the cluster is too slow to delete safely: try again"));
         }
-        act(&Pool { call: &call, ..*pool })
+        act(&pool.with_call(&call))
     }
 }
 

@@ -72,10 +72,11 @@ pub(crate) fn resolve(
         return Ok(Some(id.clone()));
     }
     let at = context.locate(&id.place, secrets)?;
-    if context.lets_go(call, &at, format_args!("volume {id}"))? {
+    let pool = context.pool(call, &at);
+    if pool.lets_go(format_args!("volume {id}"))? {
         return Ok(None);
     }
-    let found = find_volume(&context.pool(call, &at), id);
+    let found = find_volume(&pool, id);
     let found = found.map_err(|error| error.context(format_args!("look for volume {id}")))?;
     Ok(found.map(|info| VolumeId { incarnation: Some(info.id), ..id.clone() }))
 }
@@ -93,7 +94,7 @@ pub(crate) fn delete(
     }
     let at = context.locate(&id.place, deletion.secrets)?;
     let pool = context.pool(call, &at);
-    let outcome = match context.lets_go(call, &at, format_args!("volume {id}"))? {
+    let outcome = match pool.lets_go(format_args!("volume {id}"))? {
         true => give_back_name(&pool, id, deletion.secrets).map(|()| Deleted::Absent),
         false if ids::registration(&id.object).is_some() => {
             delete_registered(&pool, deletion, record_deletion)
@@ -128,17 +129,10 @@ fn give_back_name(pool: &Pool<'_>, id: &VolumeId, secrets: &Secrets) -> Result<(
 }
 
 /// Finishes a deletion that was interrupted, if the volume's name means nothing any more.
-pub(crate) fn finish_deletion(
-    context: &Context,
-    call: &Call,
-    id: &VolumeId,
-    secrets: &Secrets,
-) -> Result<Interrupted> {
-    let at = context.locate(&id.place, secrets)?;
-    let pool = context.pool(call, &at);
-    let outcome = match context.lets_go(call, &at, format_args!("volume {id}"))? {
-        true => give_back_name(&pool, id, secrets).map(|()| Interrupted::Gone),
-        false => finish_registered(&pool, id, secrets),
+pub(crate) fn finish_deletion(pool: &Pool<'_>, id: &VolumeId, secrets: &Secrets) -> Result<Interrupted> {
+    let outcome = match pool.lets_go(format_args!("volume {id}"))? {
+        true => give_back_name(pool, id, secrets).map(|()| Interrupted::Gone),
+        false => finish_registered(pool, id, secrets),
     };
     outcome.map_err(|error| error.context(format_args!("finish the deletion of volume {id}")))
 }

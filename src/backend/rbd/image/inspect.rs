@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::UNIX_EPOCH;
 
-use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::header_lock::publication::{PublicationLock, Stage};
 use crate::backend::rbd::image::find::{ImageWithRecord, find_volume, last_known, with_record};
 use crate::backend::rbd::image::record::Record;
@@ -12,41 +12,26 @@ use crate::backend::rbd::mirror::replicated;
 use crate::backend::rbd::tool::{ImageInfo, LockTarget};
 use crate::backend::size::LARGEST;
 use crate::backend::{Condition, Volume};
-use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
-use crate::secrets::Secrets;
 
 /// Looks a volume up.
-pub(crate) fn find(
-    context: &Context,
-    call: &Call,
-    id: &VolumeId,
-    secrets: &Secrets,
-) -> Result<Option<Volume>> {
-    let at = context.locate(&id.place, secrets)?;
-    if context.is_removed(call, &at)? {
+pub(crate) fn find(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Volume>> {
+    if pool.is_removed()? {
         return Ok(None);
     }
-    let pool = context.pool(call, &at);
-    let Some(info) = find_volume(&pool, id)? else { return Ok(None) };
-    Ok(Some(with_record(&pool, &pool.key_of(id), info)?.volume(id, pool.plugin())))
+    let Some(info) = find_volume(pool, id)? else { return Ok(None) };
+    Ok(Some(with_record(pool, &pool.key_of(id), info)?.volume(id, pool.plugin())))
 }
 
 /// The volume with its nodes and its condition. One whose cluster cannot be reached is in a bad condition, if
 /// it is known.
-pub(crate) fn inspect(
-    context: &Context,
-    call: &Call,
-    id: &VolumeId,
-    secrets: &Secrets,
-) -> Result<Option<Volume>> {
-    let at = context.locate(&id.place, secrets)?;
-    let inspected = look_closely(&context.pool(call, &at), id);
-    match (inspected, last_known(context, id)) {
+pub(crate) fn inspect(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Volume>> {
+    let inspected = look_closely(pool, id);
+    match (inspected, last_known(pool.context, id)) {
         (Err(error), Some((image, record))) if is_unreachable(&error) => {
-            let volume = ImageWithRecord { info: unknown(id, image), record: Some(record) }
-                .volume(id, &context.identity.plugin);
+            let volume =
+                ImageWithRecord { info: unknown(id, image), record: Some(record) }.volume(id, pool.plugin());
             let cluster = &id.place.cluster;
             let condition = Some(Some(format!("cluster {cluster:?} cannot be reached: {error}")));
             Ok(Some(Volume { condition, ..volume }))
@@ -56,7 +41,7 @@ pub(crate) fn inspect(
 }
 
 fn look_closely(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Volume>> {
-    if pool.context.is_removed(pool.call, pool.at)? {
+    if pool.is_removed()? {
         return Ok(None);
     }
     let Some(info) = find_volume(pool, id)? else { return Ok(None) };

@@ -62,15 +62,15 @@ impl Volumes for Context {
     }
 
     fn finish_deletion(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Interrupted> {
-        delete::finish_deletion(self, call, id, secrets)
+        self.within(call, (&id.place, secrets), |pool| delete::finish_deletion(pool, id, secrets))
     }
 
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
-        inspect::find(self, call, id, secrets)
+        self.within(call, (&id.place, secrets), |pool| inspect::find(pool, id))
     }
 
     fn inspect(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
-        inspect::inspect(self, call, id, secrets)
+        self.within(call, (&id.place, secrets), |pool| inspect::inspect(pool, id))
     }
 
     fn list(&self, call: &Call, after: &str, limit: usize) -> Result<Page<Volume>> {
@@ -88,10 +88,10 @@ impl Volumes for Context {
     }
 
     fn expand(&self, call: &Call, id: &VolumeId, size: &SizeRange, secrets: &Secrets) -> Result<u64> {
-        expand::expand(self, call, id, size, secrets)
+        self.within(call, (&id.place, secrets), |pool| expand::expand(pool, id, size))
     }
 
     fn modify(&self, call: &Call, id: &VolumeId, parameters: &Map, secrets: &Secrets) -> Result<()> {
-        qos::modify(self, call, id, parameters, secrets)
+        self.within(call, (&id.place, secrets), |pool| qos::modify(pool, id, parameters))
     }
 }

@@ -240,7 +240,7 @@ fn is_reachable(plugin: &str, domains: &Domains, requisite: &[BTreeMap<String, S
 
 /// Where a volume is wanted whose name would be registered in a pool.
 pub(crate) fn asked<'a>(registry: &Pool<'a>, settings: &'a Settings, wishes: &'a Wishes) -> Asked<'a> {
-    let Pool { context, call, at } = *registry;
+    let Pool { context, call, at, .. } = *registry;
     let (tool, constrained) = (&*context.tool, settings.constrained.as_slice());
     let data_pool = settings.layout.data_pool.as_deref();
     Asked { tool, call, access: &at.access, constrained, data_pool, wishes, otherwise: &at.pool }

@@ -1,35 +1,25 @@
 //! Limits of a volume that can be changed while it is used: operations and bytes a second.
 
-use crate::backend::rbd::context::Context;
+use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::parameters;
 use crate::backend::rbd::tool::Changed;
 use crate::csi::Map;
-use crate::dispatch::Call;
 use crate::error::Result;
 use crate::ids::VolumeId;
-use crate::secrets::Secrets;
 
 /// Changes the limits of a volume; without any, only says whether it is there.
-pub(crate) fn modify(
-    context: &Context,
-    call: &Call,
-    id: &VolumeId,
-    parameters: &Map,
-    secrets: &Secrets,
-) -> Result<()> {
+pub(crate) fn modify(pool: &Pool<'_>, id: &VolumeId, parameters: &Map) -> Result<()> {
     let limits = parameters::limits(parameters)?;
     let limits: Vec<_> = limits.iter().map(|(key, limit)| (parameters::setting(key), *limit)).collect();
-    let at = context.locate(&id.place, secrets)?;
-    let pool = context.pool(call, &at);
-    let info = existing_volume(&pool, id)?;
+    let info = existing_volume(pool, id)?;
     if !limits.is_empty() {
         refuse_secondary(id, &info, "modified")?;
     }
     if !limits.is_empty() && pool.set_limits(&id.object, &limits)? == Changed::Absent {
         // Deleted at this moment: says so.
-        existing_volume(&pool, id)?;
+        existing_volume(pool, id)?;
     }
     Ok(())
 }

@@ -28,7 +28,7 @@ pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Reque
             Some(now) => *at = now,
             None => return Ok(Requeue::Never),
         }
-        if context.is_removed(call, at)? {
+        if context.pool(call, at).is_removed()? {
             return Ok(Requeue::Never);
         }
     }

@@ -19,7 +19,7 @@ use super::newest::{Newest, is_followed};
 use super::role::mirroring;
 use super::users::{nodes, published, while_unpublished};
 use crate::backend::MirroringMode;
-use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::header_lock::publication::WHILE_ASKING;
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, in_use, staying_watchers};
@@ -28,10 +28,8 @@ use crate::backend::rbd::publish::fence::{Owner, shut_out_dead_owner, shut_out_e
 use crate::backend::rbd::publish::unpublish::take_back;
 use crate::backend::rbd::tool::{ImageInfo, LockHolder, Mirroring, Promoted, Replay};
 use crate::csi::NOT_YET;
-use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
-use crate::secrets::Secrets;
 
 /// A demotion that was asked for.
 struct Demotion<'a> {
@@ -43,30 +41,22 @@ struct Demotion<'a> {
 }
 
 /// Demotes a volume, or finds it demoted.
-pub(super) fn demote(
-    context: &Context,
-    call: &Call,
-    id: &VolumeId,
-    force: bool,
-    secrets: &Secrets,
-) -> Result<()> {
-    let at = context.locate(&id.place, secrets)?;
-    let pool = context.pool(call, &at);
-    let info = existing_volume(&pool, id)?;
-    let &Mirroring { mode, primary: is_primary, .. } = mirroring(&pool, id, &info)?;
-    if is_demoted(&pool, &info)? {
+pub(super) fn demote(pool: &Pool<'_>, id: &VolumeId, force: bool) -> Result<()> {
+    let info = existing_volume(pool, id)?;
+    let &Mirroring { mode, primary: is_primary, .. } = mirroring(pool, id, &info)?;
+    if is_demoted(pool, &info)? {
         return Ok(());
     }
-    begin(&pool, &info)?;
+    begin(pool, &info)?;
     let demotion = Demotion { id, info: &info, mode, is_primary, force };
     if is_primary && !force {
-        demotion.refuse_unless_followed(&pool)?;
+        demotion.refuse_unless_followed(pool)?;
     }
     if !is_primary && mode == MirroringMode::Journal {
         // What looks broken off may just be on its way.
         let what = format!("the demotion of image {} to be read by the other site", info.name);
         let demoted = pool.call.wait_for(what, pool.timing().role_change, pool.timing().copy_look, || {
-            Ok(is_demoted(&pool, &existing_volume(&pool, id)?)?.then_some(()))
+            Ok(is_demoted(pool, &existing_volume(pool, id)?)?.then_some(()))
         })?;
         if demoted.is_some() {
             return Ok(());
@@ -74,14 +64,14 @@ pub(super) fn demote(
     }
     // 1. Nobody has it.
     if force {
-        take_back(&pool, &info.id)?;
+        take_back(pool, &info.id)?;
     }
     let refusal = |holders: &[LockHolder]| match force {
         true => being_published(id, holders),
         false => published(id, holders, "demoted"),
     };
     // 2. Nobody is given it. 3. Nobody keeps it.
-    while_unpublished(&pool, &info.id, refusal, |pool| demotion.carry_out(pool))
+    while_unpublished(pool, &info.id, refusal, |pool| demotion.carry_out(pool))
 }
 
 /// The refusal of a volume of which somebody may still be checking whether it can be published.
@@ -191,5 +181,5 @@ fn is_half_demoted(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
     }
     let peers = pool.mirror_status(&info.name)?.map(|status| status.peers).unwrap_or_default();
     let is_read = peers.iter().any(|peer| peer.is_up && peer.replay == Replay::Replaying);
-    Ok(is_read && pool.has_bare_tag(info)?)
+    Ok(is_read && pool.has_bare_tag(&info.name, &info.id)?)
 }

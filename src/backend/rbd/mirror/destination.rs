@@ -6,33 +6,24 @@
 
 use super::role::mirroring;
 use crate::backend::MirroringMode;
-use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::{existing_volume, with_record};
 use crate::backend::rbd::tool::{ImageInfo, MirrorSnapshotKind, Mirroring, Replay, SiteStatus};
-use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::{Place, VolumeId};
-use crate::secrets::Secrets;
 
 /// The ID that the volume has at the peer.
-pub(super) fn destination(
-    context: &Context,
-    call: &Call,
-    id: &VolumeId,
-    secrets: &Secrets,
-) -> Result<VolumeId> {
-    let at = context.locate(&id.place, secrets)?;
-    let pool = context.pool(call, &at);
-    let info = existing_volume(&pool, id)?;
-    let mirroring = mirroring(&pool, id, &info)?;
+pub(super) fn destination(pool: &Pool<'_>, id: &VolumeId) -> Result<VolumeId> {
+    let info = existing_volume(pool, id)?;
+    let mirroring = mirroring(pool, id, &info)?;
     let status = pool.mirror_status(&info.name)?;
     let peers = status.map(|status| status.peers).unwrap_or_default();
     let peer = peers.first().filter(|peer| !peer.site.is_empty()).ok_or_else(|| not_copied(id, "yet"))?;
-    if !is_copied(&pool, &info, mirroring, peer)? {
+    if !is_copied(pool, &info, mirroring, peer)? {
         return Err(not_copied(id, &format!("to {:?} yet", peer.site)));
     }
-    let cluster = at.access.cluster.peers.get(&peer.site).unwrap_or(&peer.site).clone();
-    let record = with_record(&pool, &pool.key_of(id), info)?.record;
+    let cluster = pool.at.access.cluster.peers.get(&peer.site).unwrap_or(&peer.site).clone();
+    let record = with_record(pool, &pool.key_of(id), info)?.record;
     let incarnation = id.incarnation.as_ref().and(record).and_then(|record| record.first_id);
     Ok(VolumeId { place: Place { cluster, ..id.place.clone() }, object: id.object.clone(), incarnation })
 }

@@ -6,36 +6,26 @@ use super::schedule::remove_schedule;
 use super::terms::{self, Terms};
 use super::way::ensure_whole;
 use crate::backend::MirroringMode;
-use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::names::REPLICATION_KEY;
 use crate::backend::rbd::tool::{ImageInfo, MirrorState, Mirroring};
-use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
-use crate::secrets::Secrets;
 
 /// Ends the replication of a volume, or finds it ended.
-pub(super) fn disable(
-    context: &Context,
-    call: &Call,
-    id: &VolumeId,
-    force: bool,
-    secrets: &Secrets,
-) -> Result<()> {
-    let at = context.locate(&id.place, secrets)?;
-    let pool = context.pool(call, &at);
-    let info = existing_volume(&pool, id)?;
+pub(super) fn disable(pool: &Pool<'_>, id: &VolumeId, force: bool) -> Result<()> {
+    let info = existing_volume(pool, id)?;
     let Some(mirroring) = &info.mirroring else { return Ok(()) };
-    begin(&pool, &info)?;
+    begin(pool, &info)?;
     if mirroring.is_secondary() {
-        return disable_copy(&pool, id, &info, (mirroring, force));
+        return disable_copy(pool, id, &info, (mirroring, force));
     }
     refuse_between_roles(id, &info)?;
-    forget_schedule(&pool, &info, mirroring)?;
+    forget_schedule(pool, &info, mirroring)?;
     // Where it was broken off nobody can tell any more what the image was: a copy takes force to the end.
     let is_broken_off = mirroring.state == MirrorState::Disabling;
-    let ended = end(&pool, id, &info, force && is_broken_off);
+    let ended = end(pool, id, &info, force && is_broken_off);
     if is_broken_off && !force {
         return ended.map_err(|error| error.hint("if it was a copy, disable it by force"));
     }

@@ -9,7 +9,7 @@ use super::role::{mirroring, refuse_between_roles};
 use super::schedule::ensure_schedule;
 use super::terms::{self, Terms};
 use crate::backend::ceph::PoolRef;
-use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::chain::{flatten_volume, renew_object_map};
 use crate::backend::rbd::image::find::{existing_volume, with_record};
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
@@ -19,38 +19,28 @@ use crate::backend::rbd::tool::{
     ImageInfo, ImageRef, MirrorPool, MirrorScope, MirrorState, Mirroring, Parent,
 };
 use crate::backend::{MirroringMode, ReplicationTerms, Schedule};
-use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
-use crate::secrets::Secrets;
 
 /// Replicates a volume as asked, or finds that it is.
-pub(super) fn enable(
-    context: &Context,
-    call: &Call,
-    id: &VolumeId,
-    terms: &ReplicationTerms,
-    secrets: &Secrets,
-) -> Result<()> {
-    let at = context.locate(&id.place, secrets)?;
-    let pool = context.pool(call, &at);
-    let info = existing_volume(&pool, id)?;
+pub(super) fn enable(pool: &Pool<'_>, id: &VolumeId, terms: &ReplicationTerms) -> Result<()> {
+    let info = existing_volume(pool, id)?;
     if info.mirroring.is_some() {
-        return confirm(&pool, id, &info, terms);
+        return confirm(pool, id, &info, terms);
     }
-    begin(&pool, &info)?;
-    refuse_unmirrored(&pool)?;
+    begin(pool, &info)?;
+    refuse_unmirrored(pool)?;
     if let Some(parent) = &info.parent {
-        settle_parent(&pool, id, &info, parent, terms)?;
+        settle_parent(pool, id, &info, parent, terms)?;
     }
     let mirror = |pool: &Pool<'_>| {
         keep(pool, id, &info, terms, None)?;
         mirror(pool, id, &info.name, terms.mode)
     };
     match terms.mode {
-        MirroringMode::Snapshot => mirror(&pool)?,
+        MirroringMode::Snapshot => mirror(pool)?,
         // The kernel's driver would write past the journal.
-        MirroringMode::Journal => without_clients(&pool, id, &info, "given a journal", mirror)?,
+        MirroringMode::Journal => without_clients(pool, id, &info, "given a journal", mirror)?,
     }
     if let Some(schedule) = &terms.schedule {
         pool.add_schedule(&info.name, schedule)?;

@@ -6,32 +6,23 @@ use std::time::SystemTime;
 use super::health::{Asked, of_primary, of_secondary};
 use super::role::{between_roles, mirroring};
 use super::terms;
-use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::tool::{ImageInfo, Mirroring};
 use crate::backend::{Replicated, ReplicationHealth, ReplicationInfo, ReplicationRole};
-use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
-use crate::secrets::Secrets;
 
 /// How the copying of a primary volume is doing.
-pub(super) fn info(
-    context: &Context,
-    call: &Call,
-    id: &VolumeId,
-    secrets: &Secrets,
-) -> Result<ReplicationInfo> {
-    let at = context.locate(&id.place, secrets)?;
-    let pool = context.pool(call, &at);
-    let info = existing_volume(&pool, id)?;
-    let mirroring = mirroring(&pool, id, &info)?;
+pub(super) fn info(pool: &Pool<'_>, id: &VolumeId) -> Result<ReplicationInfo> {
+    let info = existing_volume(pool, id)?;
+    let mirroring = mirroring(pool, id, &info)?;
     if !mirroring.primary {
         return Err(Error::precondition(format!(
             "volume {id} is a copy (secondary): ask where it is primary, or look at it with `cephlet volume show {id}`"
         )));
     }
-    let judged = judge(&pool, id, &info, mirroring)?;
+    let judged = judge(pool, id, &info, mirroring)?;
     judged.ok_or_else(|| Error::unavailable(format!("volume {id} was changed during this call: try again")))
 }
 

@@ -34,31 +34,31 @@ use crate::secrets::Secrets;
 
 impl Replication for Context {
     fn enable(&self, call: &Call, id: &VolumeId, terms: &ReplicationTerms, secrets: &Secrets) -> Result<()> {
-        enable::enable(self, call, id, terms, secrets)
+        self.within(call, (&id.place, secrets), |pool| enable::enable(pool, id, terms))
     }
 
     fn disable(&self, call: &Call, id: &VolumeId, force: bool, secrets: &Secrets) -> Result<()> {
-        disable::disable(self, call, id, force, secrets)
+        self.within(call, (&id.place, secrets), |pool| disable::disable(pool, id, force))
     }
 
     fn promote(&self, call: &Call, id: &VolumeId, asked: &Promotion, secrets: &Secrets) -> Result<()> {
-        promote::promote(self, call, id, asked, secrets)
+        self.within(call, (&id.place, secrets), |pool| promote::promote(pool, id, asked))
     }
 
     fn demote(&self, call: &Call, id: &VolumeId, force: bool, secrets: &Secrets) -> Result<()> {
-        demote::demote(self, call, id, force, secrets)
+        self.within(call, (&id.place, secrets), |pool| demote::demote(pool, id, force))
     }
 
     fn resync(&self, call: &Call, id: &VolumeId, force: bool, secrets: &Secrets) -> Result<bool> {
-        resync::resync(self, call, id, force, secrets)
+        self.within(call, (&id.place, secrets), |pool| resync::resync(pool, id, force))
     }
 
     fn info(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<ReplicationInfo> {
-        info::info(self, call, id, secrets)
+        self.within(call, (&id.place, secrets), |pool| info::info(pool, id))
     }
 
     fn destination(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<VolumeId> {
-        destination::destination(self, call, id, secrets)
+        self.within(call, (&id.place, secrets), |pool| destination::destination(pool, id))
     }
 }
 

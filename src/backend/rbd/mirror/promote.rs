@@ -21,39 +21,29 @@ use super::schedule::ensure_schedule;
 use super::terms;
 use super::users::{published, while_unpublished};
 use super::way::{Attempt, BROKEN_OFF, Way, await_end_of_command};
-use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
 use crate::backend::rbd::names::REPLICATION_KEY;
 use crate::backend::rbd::tool::{ImageInfo, LockHolder, LockTarget, Mirroring, Promoted};
 use crate::backend::{MirroringMode, Promotion};
 use crate::clock::rfc3339;
-use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
-use crate::secrets::Secrets;
 
 /// Promotes a volume, or finds it promoted; then sees to its schedule.
-pub(super) fn promote(
-    context: &Context,
-    call: &Call,
-    id: &VolumeId,
-    asked: &Promotion,
-    secrets: &Secrets,
-) -> Result<()> {
-    let at = context.locate(&id.place, secrets)?;
-    let pool = context.pool(call, &at);
-    let mut info = existing_volume(&pool, id)?;
-    begin(&pool, &info)?;
+pub(super) fn promote(pool: &Pool<'_>, id: &VolumeId, asked: &Promotion) -> Result<()> {
+    let mut info = existing_volume(pool, id)?;
+    begin(pool, &info)?;
     if info.is_between_roles()
-        && let Some(settled) = await_end_of_command(&pool, &info.name, || {
-            Ok(Some(existing_volume(&pool, id)?).filter(|now| !now.is_between_roles()))
+        && let Some(settled) = await_end_of_command(pool, &info.name, || {
+            Ok(Some(existing_volume(pool, id)?).filter(|now| !now.is_between_roles()))
         })?
     {
         info = settled;
     }
-    let mirroring = mirroring(&pool, id, &info)?;
-    let attempt = Attempt { pool: &pool, id, info: &info, asked };
+    let mirroring = mirroring(pool, id, &info)?;
+    let attempt = Attempt { pool, id, info: &info, asked };
     if info.is_between_roles() {
         attempt.begin_again()?;
     } else if !mirroring.primary {
@@ -66,7 +56,7 @@ pub(super) fn promote(
         return Ok(());
     }
     match mirroring.mode {
-        MirroringMode::Snapshot => settle(&pool, &info, asked)?,
+        MirroringMode::Snapshot => settle(pool, &info, asked)?,
         MirroringMode::Journal => attempt.await_release()?,
     }
     pool.memory().scheduled.0.remember(info.id.clone(), asked.schedule.clone());

@@ -10,46 +10,36 @@ use std::collections::BTreeMap;
 use super::begin;
 use super::newest::Newest;
 use crate::backend::MirroringMode;
-use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::mirror::role::mirroring;
 use crate::backend::rbd::mirror::users::refuse_published;
 use crate::backend::rbd::tool::{ImageInfo, MirrorStatus, Mirroring, Replay, SiteStatus};
-use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
-use crate::secrets::Secrets;
 
 /// How the key of the wish begins; the uuid of this site's mirror follows.
 const WISH: &str = ".rbd_mirror.";
 
 /// Resyncs a copy if it has to be, and says whether it is an up-to-date copy.
-pub(super) fn resync(
-    context: &Context,
-    call: &Call,
-    id: &VolumeId,
-    force: bool,
-    secrets: &Secrets,
-) -> Result<bool> {
-    let at = context.locate(&id.place, secrets)?;
-    let pool = context.pool(call, &at);
-    let info = existing_volume(&pool, id)?;
-    let mirroring = mirroring(&pool, id, &info)?;
+pub(super) fn resync(pool: &Pool<'_>, id: &VolumeId, force: bool) -> Result<bool> {
+    let info = existing_volume(pool, id)?;
+    let mirroring = mirroring(pool, id, &info)?;
     if mirroring.primary {
         return Err(Error::precondition(format!(
             "volume {id} is primary: a resync would throw away what it has; demote it first"
         )));
     }
-    begin(&pool, &info)?;
+    begin(pool, &info)?;
     let Some(status) = pool.mirror_status(&info.name)? else { return Ok(false) };
-    if is_wished(&pool, &info)? {
-        context.memory.resyncs.0.remember(pool.key_of(id), ());
+    if is_wished(pool, &info)? {
+        pool.memory().resyncs.0.remember(pool.key_of(id), ());
         return ensure_source(id, &status).map(|()| false);
     }
     if status.own.replay == Replay::Error {
-        return ask(&pool, id, &info, &status, force);
+        return ask(pool, id, &info, &status, force);
     }
-    is_ready(&pool, &info, mirroring, &status)
+    is_ready(pool, &info, mirroring, &status)
 }
 
 /// Whether the wish stands on the image, or is just being met: then the image is gone.

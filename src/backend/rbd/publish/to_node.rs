@@ -47,7 +47,8 @@ pub(crate) fn publish(
         return Err(Error::not_found(format!("there is no node {:?}: {wrong}", publication.node)));
     }
     let wanted = NodePublication::new(publication, PublishedBy::Controller);
-    publish_as(context, call, id, wanted, secrets).map(|context| context.to_map())
+    let publish = |pool: &Pool<'_>| publish_as(pool, id, wanted, secrets);
+    context.within(call, (&id.place, secrets), publish).map(|context| context.to_map())
 }
 
 /// Does for this node what the controller was not asked to do; gives what it would have said.
@@ -60,27 +61,25 @@ pub(crate) fn publish_here(
 ) -> Result<PublishContext> {
     let node = context.identity.node.clone();
     let publication = backend::Publication { node, capability: capability.clone(), read_only };
-    publish_as(context, call, id, NodePublication::new(&publication, PublishedBy::Node), secrets)
+    let wanted = NodePublication::new(&publication, PublishedBy::Node);
+    context.within(call, (&id.place, secrets), |pool| publish_as(pool, id, wanted, secrets))
 }
 
 fn publish_as(
-    context: &Context,
-    call: &Call,
+    pool: &Pool<'_>,
     id: &VolumeId,
     wanted: NodePublication,
     secrets: &Secrets,
 ) -> Result<PublishContext> {
-    let at = context.locate(&id.place, secrets)?;
-    let pool = context.pool(call, &at);
-    let image = image_id(&pool, id)?;
-    let mut attempt = Attempt { pool: &pool, id, image: &image, wanted };
+    let image = image_id(pool, id)?;
+    let mut attempt = Attempt { pool, id, image: &image, wanted };
     let outcome = attempt.run();
     let is_refused = outcome.as_ref().is_err_and(|error| error.kind() == Kind::Unauthenticated);
-    if !at.access.is_own() && !is_refused {
+    if !pool.at.access.is_own() && !is_refused {
         // Also of an attempt that failed: it may have left a lock.
-        context.memory.published_with.remember(pool.key_of(id), secrets.clone());
+        pool.memory().published_with.remember(pool.key_of(id), secrets.clone());
     }
-    PublishContext::new(with_record(&pool, &pool.key_of(id), outcome?)?, &attempt.wanted)
+    PublishContext::new(with_record(pool, &pool.key_of(id), outcome?)?, &attempt.wanted)
 }
 
 /// The id of the volume's image. Whether what was known a while ago is still true shows when the lock is
@@ -174,7 +173,7 @@ impl Attempt<'_> {
     fn lock(&self, stage: Stage) -> Result<()> {
         let client = self.pool.call.progress().clone();
         let call = self.pool.call.only_while(move || !client.expired());
-        match (Pool { call: &call, ..*self.pool }).lock(self.header(), &self.wanted.request(stage))? {
+        match self.pool.with_call(&call).lock(self.header(), &self.wanted.request(stage))? {
             Locked::Now => Ok(()),
             Locked::Held => {
                 self.admitting_locks()?;

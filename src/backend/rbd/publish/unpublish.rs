@@ -24,12 +24,12 @@ pub(crate) fn unpublish(
     secrets: &Secrets,
 ) -> Result<Unpublished> {
     let at = context.locate_to_unpublish(id, secrets)?;
-    if context.lets_go(call, &at, format_args!("the publication of volume {id}"))? {
+    let pool = context.pool(call, &at);
+    if pool.lets_go(format_args!("the publication of volume {id}"))? {
         return Ok(Unpublished::NoVolume);
     }
     let is_of_node = |lock: &PublicationLock| node.is_none_or(|node| node == lock.publication.node);
     let is_meant = |_: &str, lock: &PublicationLock| Ok(is_of_node(lock));
-    let pool = context.pool(call, &at);
     let (image, outcome) = end_publications(&pool, id, is_meant)?;
     if let Some(image) = image {
         let clients = shut_out_ended(&pool, &image)?;
@@ -46,10 +46,10 @@ pub(crate) fn unpublish(
 /// image. Where another machine of its name has taken the publication over, it is that one's.
 pub(crate) fn unpublish_here(context: &Context, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
     let at = context.locate_to_unpublish(id, secrets)?;
-    if context.lets_go(call, &at, format_args!("the publication of volume {id}"))? {
+    let pool = context.pool(call, &at);
+    if pool.lets_go(format_args!("the publication of volume {id}"))? {
         return Ok(());
     }
-    let pool = context.pool(call, &at);
     let is_meant = |image: &str, PublicationLock { publication, .. }: &PublicationLock| {
         if publication.by != PublishedBy::Node || publication.node != context.identity.node {
             return Ok(false);

@@ -7,7 +7,7 @@
 
 use crate::backend::ceph::claim::{Claim, Description, Name, Share};
 use crate::backend::creation_record::Placed;
-use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::names;
@@ -15,7 +15,6 @@ use crate::backend::rbd::snapshot::find::find_in;
 use crate::backend::rbd::snapshot::limit;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, Made, SnapshotInfo};
 use crate::backend::{NewSnapshot, Snapshot};
-use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::{self, SnapshotId, VolumeId};
 
@@ -38,20 +37,18 @@ fn claimed_by(claim: &Claim, like: &SnapshotId) -> Option<SnapshotId> {
 }
 
 /// Takes the snapshot, or finds the one taken by the same request.
-pub(crate) fn create(context: &Context, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {
-    let at = context.locate(&new.source.place, &new.secrets)?;
-    let pool = context.pool(call, &at);
-    let image = existing_volume(&pool, &new.source)?;
-    let (id, info) = match find_if_known(&pool, new, &image)? {
+pub(crate) fn create(pool: &Pool<'_>, new: &NewSnapshot) -> Result<Snapshot> {
+    let image = existing_volume(pool, &new.source)?;
+    let (id, info) = match find_if_known(pool, new, &image)? {
         Some(known) => known,
         None => {
             refuse_secondary(&new.source, &image, "snapshotted")?;
-            let taken = find_or_take(&pool, new, &image);
+            let taken = find_or_take(pool, new, &image);
             taken.map_err(|error| error.context(format_args!("take snapshot {:?}", new.name)))?
         }
     };
-    context.memory.snapshots.remember(&id.source, &id.snapshot, &info);
-    context.memory.snapshots.remember_taken(&id, &new.name);
+    pool.memory().snapshots.remember(&id.source, &id.snapshot, &info);
+    pool.memory().snapshots.remember_taken(&id, &new.name);
     let incarnation = new.source.incarnation.clone().or(Some(image.id));
     let source = VolumeId { incarnation, ..new.source.clone() };
     Ok(Snapshot { id, source, size: info.size, created: info.created })

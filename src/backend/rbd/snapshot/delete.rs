@@ -1,26 +1,22 @@
 //! Deleting a snapshot.
 
-use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::retain::remove_retained;
 use crate::backend::rbd::names;
 use crate::backend::rbd::snapshot::create::claimed_as;
 use crate::backend::rbd::snapshot::find::find_in;
 use crate::backend::rbd::tool::{ImageRef, Removed};
 use crate::backend::{Deleted, Interrupted};
-use crate::dispatch::Call;
 use crate::error::Result;
 use crate::ids::SnapshotId;
-use crate::secrets::Secrets;
 
 /// Deletes a snapshot: the snapshot first, then the claim of its name, then perhaps the image that was only
 /// retained for it.
-pub(crate) fn delete(context: &Context, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted> {
-    let at = context.locate(&id.place, secrets)?;
-    if context.lets_go(call, &at, format_args!("snapshot {id}"))? {
+pub(crate) fn delete(pool: &Pool<'_>, id: &SnapshotId) -> Result<Deleted> {
+    if pool.lets_go(format_args!("snapshot {id}"))? {
         return Ok(Deleted::Absent);
     }
-    let deleted = delete_in(&context.pool(call, &at), id);
-    deleted.map_err(|error| error.context(format_args!("delete snapshot {id}")))
+    delete_in(pool, id).map_err(|error| error.context(format_args!("delete snapshot {id}")))
 }
 
 fn delete_in(pool: &Pool<'_>, id: &SnapshotId) -> Result<Deleted> {
@@ -54,20 +50,13 @@ fn remove_from_trash(pool: &Pool<'_>, id: &SnapshotId) -> Result<()> {
 
 /// Finishes a deletion that was interrupted, if the snapshot is gone: its name is given back, and the image
 /// goes that was only retained for it.
-pub(crate) fn finish_deletion(
-    context: &Context,
-    call: &Call,
-    id: &SnapshotId,
-    secrets: &Secrets,
-) -> Result<Interrupted> {
-    let at = context.locate(&id.place, secrets)?;
-    if context.lets_go(call, &at, format_args!("snapshot {id}"))? {
+pub(crate) fn finish_deletion(pool: &Pool<'_>, id: &SnapshotId) -> Result<Interrupted> {
+    if pool.lets_go(format_args!("snapshot {id}"))? {
         return Ok(Interrupted::Gone);
     }
-    let pool = context.pool(call, &at);
-    let finish = || match find_in(&pool, id)? {
+    let finish = || match find_in(pool, id)? {
         Some(_) => Ok(Interrupted::Whole),
-        None => delete_in(&pool, id).map(|_| Interrupted::Gone),
+        None => delete_in(pool, id).map(|_| Interrupted::Gone),
     };
     finish().map_err(|error: crate::error::Error| {
         error.context(format_args!("finish the deletion of snapshot {id}"))

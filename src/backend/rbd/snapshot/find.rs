@@ -1,13 +1,11 @@
 //! Finding a snapshot.
 
 use crate::backend::Snapshot;
-use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::names::{self, OBJECT_KEY};
 use crate::backend::rbd::tool::{ImageRef, SnapshotInfo};
-use crate::dispatch::Call;
 use crate::error::Result;
 use crate::ids::{SnapshotId, VolumeId};
-use crate::secrets::Secrets;
 
 /// The snapshot as the cluster has it; None where image or snapshot are gone.
 pub(crate) fn find_in(pool: &Pool<'_>, id: &SnapshotId) -> Result<Option<SnapshotInfo>> {
@@ -17,18 +15,12 @@ pub(crate) fn find_in(pool: &Pool<'_>, id: &SnapshotId) -> Result<Option<Snapsho
 }
 
 /// Looks a snapshot up.
-pub(crate) fn find(
-    context: &Context,
-    call: &Call,
-    id: &SnapshotId,
-    secrets: &Secrets,
-) -> Result<Option<Snapshot>> {
-    let at = context.locate(&id.place, secrets)?;
-    if context.is_removed(call, &at)? {
+pub(crate) fn find(pool: &Pool<'_>, id: &SnapshotId) -> Result<Option<Snapshot>> {
+    if pool.is_removed()? {
         return Ok(None);
     }
     let Some(object) = id.object.clone() else { return Ok(None) };
-    let Some(info) = find_in(&context.pool(call, &at), id)? else { return Ok(None) };
+    let Some(info) = find_in(pool, id)? else { return Ok(None) };
     let source = VolumeId { place: id.place.clone(), object, incarnation: Some(id.source.clone()) };
     Ok(Some(Snapshot { id: id.clone(), source, size: info.size, created: info.created }))
 }

@@ -100,10 +100,11 @@ fn list_of(context: &Context, call: &Call, volume: &VolumeId, secrets: &Secrets)
         return Ok(Vec::new());
     }
     let at = context.locate(&volume.place, secrets)?;
-    if context.is_removed(call, &at)? {
+    let pool = context.pool(call, &at);
+    if pool.is_removed()? {
         return Ok(Vec::new());
     }
-    let found = snapshots_of(&context.pool(call, &at), volume)?;
+    let found = snapshots_of(&pool, volume)?;
     let Some((image, all)) = found else { return Ok(Vec::new()) };
     let incarnation = Some(volume.incarnation.clone().unwrap_or_else(|| image.clone()));
     let source = VolumeId { incarnation, ..volume.clone() };

@@ -17,19 +17,19 @@ use crate::secrets::Secrets;
 
 impl Snapshots for Context {
     fn create(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {
-        create::create(self, call, new)
+        self.within(call, (&new.source.place, &new.secrets), |pool| create::create(pool, new))
     }
 
     fn delete(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted> {
-        delete::delete(self, call, id, secrets)
+        self.within(call, (&id.place, secrets), |pool| delete::delete(pool, id))
     }
 
     fn finish_deletion(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Interrupted> {
-        delete::finish_deletion(self, call, id, secrets)
+        self.within(call, (&id.place, secrets), |pool| delete::finish_deletion(pool, id))
     }
 
     fn find(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Option<Snapshot>> {
-        find::find(self, call, id, secrets)
+        self.within(call, (&id.place, secrets), |pool| find::find(pool, id))
     }
 
     fn list(

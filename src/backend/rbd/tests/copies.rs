@@ -96,7 +96,7 @@ fn a_volume_becomes_another_and_its_snapshot_is_gone() {
     assert_eq!(scene.cluster.steps().len(), 10, "{:?}", scene.cluster.steps());
     assert_eq!((scene.content(&volume), volume.size), ("new".to_string(), 2 * GIB));
     assert!(scene.cluster.dump().contains("trashed"));
-    scene.cluster.flatten(&call(), &scene.cluster.at(), &volume.id.object).unwrap();
+    scene.cluster.here().flatten(&volume.id.object).unwrap();
     assert!(!scene.cluster.dump().contains("csi-copy"), "{}", scene.cluster.dump());
 }
 
@@ -108,7 +108,7 @@ fn sizes_are_at_least_the_snapshots() {
         ..wanted(&format!("{required} to {limit}"), 0, scene.of_snapshot())
     };
     // The volume grows, its snapshot does not.
-    scene.cluster.resize(&call(), &scene.cluster.at(), &scene.source.object, 8 * GIB).unwrap();
+    scene.cluster.here().resize(&scene.source.object, 8 * GIB).unwrap();
     for (required, limit, size) in
         [(0, 0, GIB), (1, 0, GIB), (0, GIB, GIB), (2 * GIB, 2 * GIB, 2 * GIB), (GIB + 1, 0, GIB + 4096)]
     {
@@ -142,13 +142,10 @@ fn what_is_not_there_is_not_found() {
 fn a_renamed_source_is_found_by_its_id_and_a_newer_one_of_its_name_is_not_taken() {
     let scene = Scene::new();
     let (at, held) = (scene.cluster.at(), format!("csi-held-{}", scene.snap.source));
-    scene.cluster.rename(&call(), &at, &scene.source.object, &held).unwrap();
+    scene.cluster.on(&at).rename(&scene.source.object, &held).unwrap();
     create(&scene.rbd, &wanted("source", GIB, None)).unwrap();
     let newer = create(&scene.rbd, &wanted("source", GIB, None)).unwrap().id;
-    scene
-        .cluster
-        .create_snapshot(&call(), &at, &newer.object, &names::snapshot(&scene.snap.snapshot))
-        .unwrap();
+    scene.cluster.on(&at).create_snapshot(&newer.object, &names::snapshot(&scene.snap.snapshot)).unwrap();
     let copy = create(&scene.rbd, &wanted("copy", 0, scene.of_snapshot())).unwrap();
     assert_eq!(scene.content(&copy), "old");
     assert!(
@@ -171,7 +168,8 @@ fn limits_and_layout_are_those_of_the_request() {
     let (at, source) = (scene.cluster.at(), &scene.source.object);
     scene
         .cluster
-        .set_limits(&call(), &at, source, &[("rbd_qos_iops_limit", 100), ("rbd_qos_bps_limit", 5)])
+        .on(&at)
+        .set_limits(source, &[("rbd_qos_iops_limit", 100), ("rbd_qos_bps_limit", 5)])
         .unwrap();
     scene.cluster.add_pool("ec");
     let mut new = wanted("copy", 0, scene.of_snapshot());
@@ -210,9 +208,9 @@ fn what_a_killed_attempt_left_is_no_part_of_the_next_one() {
     let (at, new) = (scene.cluster.at(), wanted("copy", 0, scene.of_volume()));
     let temporary = names::temporary(&new.object, ONE, "zyxw7654");
     let blank = NewImage { name: &temporary, size: GIB, layout: &Layout::default(), metadata: &[] };
-    scene.cluster.create(&call(), &at, &blank).unwrap();
+    scene.cluster.on(&at).create(&blank).unwrap();
     let transient = names::transient(&temporary);
-    scene.cluster.create_snapshot(&call(), &at, &scene.source.object, &transient).unwrap();
+    scene.cluster.on(&at).create_snapshot(&scene.source.object, &transient).unwrap();
     scene.cluster.write(&at, &scene.source.object, "newest");
     assert_eq!(scene.content(&create(&scene.rbd, &new).unwrap()), "newest");
     sweep_pool(&scene.rbd.context.pool(&call(), &at)).unwrap();
@@ -226,9 +224,9 @@ fn a_repeat_is_answered_though_the_source_is_gone_or_has_grown() {
     let mut new = wanted("copy", 0, scene.of_volume());
     new.size.limit = GIB;
     let copy = create(&scene.rbd, &new).unwrap();
-    cluster.resize(&call(), &at, &scene.source.object, 2 * GIB).unwrap();
+    cluster.on(&at).resize(&scene.source.object, 2 * GIB).unwrap();
     assert_eq!(create(&controller(cluster, TWO), &new).unwrap().id, copy.id);
-    cluster.rename(&call(), &at, &scene.source.object, "gone").unwrap();
+    cluster.on(&at).rename(&scene.source.object, "gone").unwrap();
     assert_eq!(create(&controller(cluster, TWO), &new).unwrap().id, copy.id);
 }
 
@@ -363,8 +361,8 @@ fn the_source_may_be_deleted_between_any_two_steps() {
             scene.cluster.on_step(k, move |cluster| {
                 let (at, name) = (cluster.at(), names::snapshot(&id.snapshot));
                 let source = ImageRef::Id(&id.source);
-                cluster.remove_snapshot(&call(), &at, source, &name).unwrap();
-                cluster.rename(&call(), &at, &object, &format!("csi-held-{}", id.source)).unwrap();
+                cluster.on(&at).remove_snapshot(source, &name).unwrap();
+                cluster.on(&at).rename(&object, &format!("csi-held-{}", id.source)).unwrap();
             });
             match create(&scene.rbd, &new) {
                 Ok(copy) => assert_eq!(scene.content(&copy), ["old", "new"][which]),
@@ -387,7 +385,7 @@ fn a_copy_of_a_replicated_volume_takes_over_nothing_of_its_replication() {
         ("cephlet.replication", "{\"version\":1,\"interval\":\"5m\"}"),
         ("cephlet.demoted", scene.source.incarnation.as_deref().unwrap()),
     ] {
-        scene.cluster.set_metadata(&call(), &at, &scene.source.object, key, value).unwrap();
+        scene.cluster.on(&at).set_metadata(&scene.source.object, key, value).unwrap();
     }
     for (name, origin) in [("of-snapshot", scene.of_snapshot()), ("of-volume", scene.of_volume())] {
         let copy = create(&scene.rbd, &wanted(name, GIB, origin)).unwrap();

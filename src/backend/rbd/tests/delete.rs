@@ -172,7 +172,7 @@ fn a_lock_that_a_node_took_too_late_keeps_nothing_from_being_deleted() {
 pub(super) fn publish(cluster: &FakeCluster, id: &VolumeId) -> bool {
     let on = LockTarget::Header(id.incarnation.as_deref().unwrap());
     let hold = LockRequest { cookie: "node1".into(), description: "rw".into(), shared: None, seconds: None };
-    cluster.lock(&call(), &cluster.at(), on, &hold).unwrap() == Locked::Now
+    cluster.here().lock(on, &hold).unwrap() == Locked::Now
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn a_volume_copied_from_a_volume_outlives_it() {
 fn what_a_killed_copy_left_on_its_source_keeps_it_not() {
     let (cluster, rbd, source) = with_volume(1);
     let left = format!("csi-copy-{TWO}-abcdefghij234-zyxw7654");
-    cluster.create_snapshot(&call(), &cluster.at(), &source.object, &left).unwrap();
+    cluster.here().create_snapshot(&source.object, &left).unwrap();
     assert_eq!(delete(&rbd, &source).unwrap(), Deleted::Gone);
     do_jobs(&rbd);
     assert_eq!(cluster.dump(), "");

@@ -1,8 +1,8 @@
 //! A deletion that dies at any step, in any way: the repeated request, by the same controller or another,
 //! ends like one that was never interrupted.
 
+use crate::backend::rbd::tool::ImageRef;
 use crate::backend::rbd::tool::fake::{FakeCluster, Fault};
-use crate::backend::rbd::tool::{ImageRef, ImageTool as _};
 use crate::backend::{Deleted, Interrupted, Origin};
 use crate::error::{Kind, Result};
 use crate::ids::{SnapshotId, VolumeId};
@@ -190,9 +190,8 @@ fn a_volume_is_whole_or_retained_after_the_next_start_and_has_one_name() {
             let finish = || rbd.volumes().finish_deletion(&call(), &volume, &Secrets::default()).unwrap();
             let outcome = finish();
             let at = cluster.at();
-            let by_name = cluster.info(&call(), &at, ImageRef::Name(&volume.object)).unwrap();
-            let by_id =
-                cluster.info(&call(), &at, ImageRef::Id(volume.incarnation.as_ref().unwrap())).unwrap();
+            let by_name = cluster.on(&at).info(ImageRef::Name(&volume.object)).unwrap();
+            let by_id = cluster.on(&at).info(ImageRef::Id(volume.incarnation.as_ref().unwrap())).unwrap();
             let is_whole = by_id.is_some_and(|image| image.name == volume.object);
             assert_eq!(
                 (outcome == Interrupted::Whole, by_name.is_some()),
@@ -220,7 +219,7 @@ fn an_image_that_is_deleted_is_not_answered_by_the_name_that_it_kept() {
         let held = format!("csi-held-{}", volume.incarnation.as_ref().unwrap());
         if removed_at > 0 {
             cluster.on_step(removed_at, move |cluster| {
-                cluster.remove(&call(), &cluster.at(), &held).unwrap();
+                cluster.here().remove(&held).unwrap();
             });
         }
         let new = create(&one, &large).unwrap().id;

@@ -35,7 +35,7 @@ fn at_every_step(
 }
 
 fn object(cluster: &FakeCluster, id: &VolumeId) -> Option<String> {
-    cluster.info(&call(), &cluster.at(), ImageRef::Name(&id.object)).unwrap().map(|info| info.id)
+    cluster.here().info(ImageRef::Name(&id.object)).unwrap().map(|info| info.id)
 }
 
 #[test]

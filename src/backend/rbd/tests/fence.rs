@@ -252,8 +252,8 @@ fn own_lock(it: &Scene) -> String {
     let hold =
         LockRequest { cookie: "auto 1".into(), description: String::new(), shared: None, seconds: None };
     let owner = LockTarget::Owner(it.id.incarnation.as_deref().unwrap());
-    it.cluster.lock(&call(), &it.cluster.at(), owner, &hold).unwrap();
-    it.cluster.holders(&call(), &it.cluster.at(), owner).unwrap()[0].address.clone()
+    it.cluster.here().lock(owner, &hold).unwrap();
+    it.cluster.here().holders(owner).unwrap()[0].address.clone()
 }
 
 /// A node without Ceph's tools writes nothing down.
@@ -331,7 +331,7 @@ fn what_a_later_version_has_written_down_is_not_passed_over() {
         seconds: None,
     };
     let clients = it.image();
-    it.cluster.lock(&call(), &it.cluster.at(), LockTarget::Clients(&clients), &hold).unwrap();
+    it.cluster.here().lock(LockTarget::Clients(&clients), &hold).unwrap();
     refused(
         it.publish("n2", Mode::MultiNodeMultiWriter, false),
         Kind::Precondition,
@@ -363,7 +363,7 @@ fn an_image_without_an_exclusive_lock_is_for_readers() {
     let rbd = controller(&cluster, ONE);
     let layout = Layout { features: Some(["layering".to_string()].into()), ..Layout::default() };
     let image = NewImage { name: "web", size: GIB, layout: &layout, metadata: &[] };
-    cluster.create(&call(), &cluster.at(), &image).unwrap();
+    cluster.here().create(&image).unwrap();
     let id = VolumeId { place: place("rbd"), object: "web".into(), incarnation: None };
     let before = cluster.dump();
     for mode in [Mode::SingleNodeWriter, Mode::MultiNodeMultiWriter, Mode::MultiNodeSingleWriter] {

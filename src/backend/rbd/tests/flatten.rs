@@ -33,7 +33,7 @@ fn scene() -> (FakeCluster, Arc<Rbd>, NewVolume) {
 }
 
 fn is_flat(cluster: &FakeCluster, id: &VolumeId) -> bool {
-    cluster.info(&call(), &cluster.at(), ImageRef::Name(&id.object)).unwrap().unwrap().parent.is_none()
+    cluster.here().info(ImageRef::Name(&id.object)).unwrap().unwrap().parent.is_none()
 }
 
 #[track_caller]
@@ -89,7 +89,7 @@ fn a_chain_that_somebody_has_shortened_is_counted_anew() {
     let forgetful = patient_controller(&cluster, ONE, timing);
     assert_whole(&cluster, &create(&forgetful, &new).unwrap().id);
     let middle = volume_object("default", "4");
-    cluster.flatten(&call(), &cluster.at(), &middle).unwrap();
+    cluster.here().flatten(&middle).unwrap();
     for (controller, name, flat) in [(&*rbd, "believed", true), (&forgetful, "counted", false)] {
         let copy = NewVolume { object: volume_object("default", name), ..new.clone() };
         assert_eq!(is_flat(&cluster, &create(controller, &copy).unwrap().id), flat, "{name}");

@@ -20,7 +20,7 @@ fn an_image_that_another_makes_is_not_lost() {
         let (at, new) = (cluster.at(), wanted("a", GIB, None));
         let image = NewImage { name: &new.object, size: GIB, layout: &Layout::default(), metadata: &[] };
         cluster.fail_at(1, Fault::HalfMade);
-        cluster.create(&call(), &at, &image).unwrap_err();
+        cluster.on(&at).create(&image).unwrap_err();
         let (made, request) = (Arc::new(parking_lot::Mutex::new(None)), new.clone());
         let theirs = Arc::clone(&made);
         cluster.on_step(step, move |cluster| {
@@ -42,13 +42,13 @@ fn a_copy_that_another_renames_is_not_lost() {
         let new = wanted("copy", 0, Some(Origin::Volume(source)));
         let theirs = create(&two, &new).unwrap();
         let temporary = names::temporary(&new.object, TWO, "zyxw7654");
-        cluster.rename(&call(), &at, &new.object, &temporary).unwrap();
+        cluster.on(&at).rename(&new.object, &temporary).unwrap();
         cluster.fail_at(1, Fault::HalfMade);
-        cluster.rename(&call(), &at, &temporary, &new.object).unwrap_err();
+        cluster.on(&at).rename(&temporary, &new.object).unwrap_err();
         let object = new.object.clone();
         cluster.on_step(step, move |cluster| {
-            cluster.remove_name(&call(), &cluster.at(), &object).unwrap();
-            cluster.rename(&call(), &cluster.at(), &temporary, &object).unwrap();
+            cluster.here().remove_name(&object).unwrap();
+            cluster.here().rename(&temporary, &object).unwrap();
         });
         let ours = create(&patient(&cluster), &new).unwrap();
         assert_eq!(ours.id, theirs.id, "step {step}");
@@ -61,7 +61,7 @@ fn what_a_killed_creation_left_is_removed_after_the_grace() {
     let new = wanted("a", GIB, None);
     let image = NewImage { name: &new.object, size: GIB, layout: &Layout::default(), metadata: &[] };
     cluster.fail_at(1, Fault::HalfMade);
-    cluster.create(&call(), &cluster.at(), &image).unwrap_err();
+    cluster.here().create(&image).unwrap_err();
     let grace = Duration::from_millis(20);
     let rbd = patient_controller(&cluster, ONE, Timing { orphan_name_grace: grace, ..timing() });
     let begun = Instant::now();
@@ -77,7 +77,7 @@ fn what_another_made_in_place_of_a_killed_creation_is_not_removed() {
         let new = wanted("a", GIB, None);
         let image = NewImage { name: &new.object, size: GIB, layout: &Layout::default(), metadata: &[] };
         cluster.fail_at(1, Fault::HalfMade);
-        cluster.create(&call(), &cluster.at(), &image).unwrap_err();
+        cluster.here().create(&image).unwrap_err();
         let (made, request) = (Arc::new(parking_lot::Mutex::new(None)), new.clone());
         let theirs = Arc::clone(&made);
         cluster.on_step(step, move |cluster| {

@@ -34,7 +34,7 @@ fn nodes_are_told_once_and_only_those_that_have_it() {
         shared: None,
         seconds: None,
     };
-    it.cluster.lock(&call(), &it.cluster.at(), LockTarget::Header(&it.image()), &hold).unwrap();
+    it.cluster.here().lock(LockTarget::Header(&it.image()), &hold).unwrap();
     assert_eq!(inspect(&it).published, [""; 0]);
 }
 
@@ -103,7 +103,7 @@ fn what_a_later_version_holds_is_in_use() {
         shared: Some("n7".into()),
         seconds: None,
     };
-    it.cluster.lock(&call(), &it.cluster.at(), LockTarget::Header(&it.image()), &hold).unwrap();
+    it.cluster.here().lock(LockTarget::Header(&it.image()), &hold).unwrap();
     let before = it.cluster.dump();
     refused(it.publish("n1", Mode::SingleNodeWriter, false), Kind::Precondition, &["later cephlet"]);
     let unpublished = unpublish(&it.rbd, &it.id, None).unwrap_err();

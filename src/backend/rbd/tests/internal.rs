@@ -20,9 +20,9 @@ fn scene() -> (FakeCluster, Rbd, Vec<VolumeId>) {
     let retained = format!("csi-held-{}", source.incarnation.as_ref().unwrap());
     let copy = format!("csi-tmp-{TWO}-abcdefghij234-zyxw7654");
     let image = NewImage { name: &copy, size: GIB, layout: &Layout::default(), metadata: &[] };
-    cluster.create(&call(), &cluster.at(), &image).unwrap();
+    cluster.here().create(&image).unwrap();
     let id = |object: &str, named: bool| {
-        let info = cluster.info(&call(), &cluster.at(), ImageRef::Name(object)).unwrap().unwrap();
+        let info = cluster.here().info(ImageRef::Name(object)).unwrap().unwrap();
         let incarnation = named.then_some(info.id);
         VolumeId { place: place("rbd"), object: object.into(), incarnation }
     };

@@ -107,7 +107,7 @@ fn a_list_tells_of_the_later_one() {
     let list = || scene.rbd.snapshots().list(&call(), &SnapshotFilter::All, &Secrets::default(), "", 0);
     let listed = list().unwrap().entries;
     let at = scene.cluster.at();
-    let there = scene.cluster.snapshots(&call(), &at, ImageRef::Id(&scene.later.source)).unwrap().unwrap();
+    let there = scene.cluster.on(&at).snapshots(ImageRef::Id(&scene.later.source)).unwrap().unwrap();
     assert_eq!((listed.len(), &listed[0].id, listed[0].created), (1, &scene.later, there[0].created));
 }
 
@@ -142,7 +142,7 @@ fn one_that_others_delete_meanwhile_is_gone() {
 
 /// The number of a snapshot.
 fn number(scene: &Scene, id: &SnapshotId) -> u64 {
-    let all = scene.cluster.snapshots(&call(), &scene.cluster.at(), ImageRef::Id(&id.source)).unwrap();
+    let all = scene.cluster.here().snapshots(ImageRef::Id(&id.source)).unwrap();
     all.unwrap().iter().find(|it| it.name == names::snapshot(&id.snapshot)).unwrap().id
 }
 

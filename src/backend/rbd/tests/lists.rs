@@ -100,7 +100,7 @@ fn only_volumes_are_listed() {
         format!("csi-vol-{key}x"),
     ] {
         let image = NewImage { name: &name, size: GIB, layout: &Default::default(), metadata: &[] };
-        cluster.create(&call(), &cluster.at(), &image).unwrap();
+        cluster.here().create(&image).unwrap();
     }
     let part = list(&rbd, "", 0);
     assert_eq!(ids(&part), [volume.id.to_string()]);
@@ -117,7 +117,7 @@ fn pages_are_stable_while_volumes_come_and_go() {
     let mut fresh = 100..;
     let told = pages(&rbd, 3, || {
         if let Some(volume) = gone.next() {
-            cluster.remove(&call(), &cluster.at(), &volume.id.object).unwrap();
+            cluster.here().remove(&volume.id.object).unwrap();
         }
         add(&rbd, "ceph", "rbd", "", &format!("v{}", fresh.next().unwrap()));
     });

@@ -355,9 +355,9 @@ fn what_is_mapped_goes_on_for_the_next_publication() {
     let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
     let path = attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap();
     // Taken back by a controller that does not shut out.
-    let rows = it.cluster.holders(&call(), &it.cluster.at(), LockTarget::Header(&it.image())).unwrap();
+    let rows = it.cluster.here().holders(LockTarget::Header(&it.image())).unwrap();
     rows.iter().for_each(|row| {
-        it.cluster.unlock(&call(), &it.cluster.at(), LockTarget::Header(&it.image()), row).unwrap();
+        it.cluster.here().unlock(LockTarget::Header(&it.image()), row).unwrap();
     });
     let capability = block(Mode::MultiNodeMultiWriter);
     let publication = crate::backend::Publication { node: "n1".into(), capability, read_only: false };

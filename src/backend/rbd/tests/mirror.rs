@@ -68,7 +68,7 @@ impl Scene {
     }
 
     pub(super) fn role(&self) -> Option<(MirrorState, bool)> {
-        let info = self.cluster.info(&call(), &self.cluster.at(), ImageRef::Name(&self.id.object)).unwrap();
+        let info = self.cluster.here().info(ImageRef::Name(&self.id.object)).unwrap();
         self.cluster.forget_steps();
         info.unwrap().mirroring.map(|it| (it.state, it.primary))
     }
@@ -116,7 +116,7 @@ fn a_copy_is_not_changed_and_says_why() {
     let deletion = crate::backend::Deletion { id: &it.id, snapshots_may_outlive: true, secrets: &none };
     refused(volumes.delete(&call(), &deletion, &|| Ok(())), Precondition, &["secondary", "removes the copy"]);
     let header = LockTarget::Header(&it.image());
-    assert_eq!(it.cluster.holders(&call(), &it.cluster.at(), header).unwrap(), [], "a lock was left behind");
+    assert_eq!(it.cluster.here().holders(header).unwrap(), [], "a lock was left behind");
     // What changes nothing is allowed.
     volumes.expand(&call(), &it.id, &SizeRange { required: GIB, limit: 0 }, &none).unwrap();
     volumes.modify(&call(), &it.id, &Map::new(), &none).unwrap();
@@ -262,13 +262,13 @@ fn two_controllers_enable_at_once() {
     let it = mirrored_scene();
     let (id, at) = (it.id.clone(), it.cluster.at());
     it.cluster.on_step(3, move |cluster| {
-        cluster.enable_mirroring(&call(), &at, &id.object, MirroringMode::Snapshot).unwrap();
+        cluster.on(&at).enable_mirroring(&id.object, MirroringMode::Snapshot).unwrap();
     });
     it.enable(&terms()).unwrap();
     let other = mirrored_scene();
     let (id, at) = (other.id.clone(), other.cluster.at());
     other.cluster.on_step(3, move |cluster| {
-        cluster.enable_mirroring(&call(), &at, &id.object, MirroringMode::Journal).unwrap();
+        cluster.on(&at).enable_mirroring(&id.object, MirroringMode::Journal).unwrap();
     });
     refused(other.enable(&terms()), Precondition, &["journal"]);
 }

@@ -2,7 +2,6 @@
 
 use super::mirror::{changes, promotion, terms};
 use super::publish::{refused, scene};
-use super::*;
 use crate::backend::rbd::tool::cli::mirror_output::recorded;
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
@@ -91,7 +90,7 @@ fn a_demotion_that_the_journal_does_not_say_is_made_good() {
     let id = it.image();
     let demoted = |whose: &str, status: &str| {
         it.cluster.set_mirrored_by(&at, &name, MirroringMode::Journal, MirrorState::Enabled, false);
-        it.cluster.set_metadata(&call(), &at, &name, "cephlet.demoted", whose).unwrap();
+        it.cluster.on(&at).set_metadata(&name, "cephlet.demoted", whose).unwrap();
         it.cluster.set_mirror_snapshots(&at, &name, recorded::snapshots("snapshots-demoted"));
         it.cluster.set_mirror_status(&at, &name, recorded::status(status));
         changes(&it);

@@ -43,13 +43,13 @@ fn a_copy_that_is_replaced_meanwhile_is_not_replaced_once_more() {
             it.cluster.on_step(step, move |cluster| {
                 let (at, image) = (cluster.at(), name.as_str());
                 let metadata = cluster.all_metadata(&at, image);
-                cluster.remove(&call(), &at, image).unwrap();
+                cluster.on(&at).remove(image).unwrap();
                 if comes_back {
                     let pairs: Vec<(&str, &str)> =
                         metadata.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
                     let layout = Layout::default();
                     let image = NewImage { name: image, size: GIB, layout: &layout, metadata: &pairs };
-                    cluster.create(&call(), &at, &image).unwrap();
+                    cluster.on(&at).create(&image).unwrap();
                 }
             });
             let of = it.rbd.replication().unwrap();

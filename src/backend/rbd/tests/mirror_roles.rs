@@ -37,7 +37,7 @@ fn the_schedule_of_the_other_side_is_set_when_a_volume_is_promoted() {
     let it = mirrored_scene();
     it.enable(&ReplicationTerms { schedule: every(60), ..terms() }).unwrap();
     let at = it.cluster.at();
-    it.cluster.remove_schedule(&call(), &at, &it.id.object, None).unwrap();
+    it.cluster.on(&at).remove_schedule(&it.id.object, None).unwrap();
     it.set_copy("snapshots-demotion-arrived", "both-demoted");
     let after = Scene { rbd: controller(&it.cluster, TWO), ..it };
     after.promote(&promotion(false)).unwrap();
@@ -95,7 +95,7 @@ fn the_journal_of_what_was_demoted_here_says_so_until_the_peer_s_demotion_arrive
     refused(it.promote(&promotion(false)), Precondition, &[crate::csi::NOT_YET, "was demoted here"]);
     assert_eq!(changes(&it), [""; 0], "UNSAFE: it was promoted");
     let (at, name) = (it.cluster.at(), &it.id.object);
-    it.cluster.set_metadata(&call(), &at, name, "cephlet.demoted", "1f2e").unwrap();
+    it.cluster.on(&at).set_metadata(name, "cephlet.demoted", "1f2e").unwrap();
     it.cluster.set_mirror_snapshots(&at, name, recorded::snapshots("snapshots-demotion-arrived"));
     it.cluster.forget_steps();
     it.promote(&promotion(false)).unwrap();
@@ -108,7 +108,7 @@ fn the_first_copy_of_a_journal_is_not_promoted_before_it_is_whole() {
     let it = scene();
     let (at, name) = (it.cluster.at(), &it.id.object);
     it.cluster.set_mirrored_by(&at, name, MirroringMode::Journal, MirrorState::Enabled, false);
-    it.cluster.create_snapshot(&call(), &at, name, ".rbd-mirror.0f92.6af5").unwrap();
+    it.cluster.on(&at).create_snapshot(name, ".rbd-mirror.0f92.6af5").unwrap();
     it.methods();
     refused(it.promote(&promotion(true)), Precondition, &["never copied whole"]);
     it.cluster.set_mirror_status(&at, name, recorded::status("first-copy-secondary"));
@@ -120,9 +120,9 @@ fn the_first_copy_of_a_journal_is_not_promoted_before_it_is_whole() {
     it.cluster.set_mirrored_by(&at, name, MirroringMode::Journal, MirrorState::Enabled, false);
     // Nothing is copied yet.
     it.cluster.set_mirror_status(&at, name, recorded::status("first-copy-secondary"));
-    it.cluster.remove_snapshot(&call(), &at, ImageRef::Name(name), ".rbd-mirror.0f92.6af5").unwrap();
+    it.cluster.on(&at).remove_snapshot(ImageRef::Name(name), ".rbd-mirror.0f92.6af5").unwrap();
     // Its volume is a copy of one that was demoted some day.
-    it.cluster.set_metadata(&call(), &at, name, "cephlet.demoted", "none").unwrap();
+    it.cluster.on(&at).set_metadata(name, "cephlet.demoted", "none").unwrap();
     refused(it.promote(&promotion(true)), Precondition, &["empty", "acceptLoss=true"]);
     it.promote(&Promotion { accept_loss: true, ..promotion(true) }).unwrap();
     assert!(it.is_primary());
@@ -138,8 +138,8 @@ fn a_journal_is_promoted_when_the_rbd_mirror_has_let_go_of_it() {
     let owner = LockTarget::Owner(&id);
     let hold =
         LockRequest { cookie: "auto 1".into(), description: String::new(), shared: None, seconds: None };
-    it.cluster.lock(&call(), &at, owner, &hold).unwrap();
-    let holder = it.cluster.holders(&call(), &at, owner).unwrap().remove(0);
+    it.cluster.on(&at).lock(owner, &hold).unwrap();
+    let holder = it.cluster.on(&at).holders(owner).unwrap().remove(0);
     it.cluster.call_mirror(&holder.client);
     for _ in 0..2 {
         refused(it.promote(&promotion(true)), Unavailable, &["is promoted", "rbd-mirror", "restart"]);
@@ -148,7 +148,7 @@ fn a_journal_is_promoted_when_the_rbd_mirror_has_let_go_of_it() {
     it.cluster.set_mirror_status(&at, name, recorded::status("journal-primary"));
     it.promote(&promotion(true)).unwrap();
     it.cluster.advance(Duration::from_secs(120));
-    it.cluster.unlock(&call(), &at, owner, &holder).unwrap();
+    it.cluster.on(&at).unlock(owner, &holder).unwrap();
     it.promote(&promotion(true)).unwrap();
     it.methods();
     it.promote(&promotion(true)).unwrap();
@@ -320,7 +320,7 @@ fn a_copy_is_found_by_the_id_of_its_primary_and_under_that_cluster_s_name() {
     let pairs: Vec<(&str, &str)> =
         metadata.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     let image = NewImage { name: &it.id.object, size: GIB, layout: &Layout::default(), metadata: &pairs };
-    there.create(&call(), &there.at(), &image).unwrap();
+    there.here().create(&image).unwrap();
     let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
     let backup = Cluster {
         credentials: Some(credentials),

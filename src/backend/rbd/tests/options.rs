@@ -10,7 +10,7 @@ use crate::csi::Mode;
 use crate::error::Kind;
 
 fn features_of(cluster: &FakeCluster, id: &VolumeId) -> Vec<String> {
-    let info = cluster.info(&call(), &cluster.at(), ImageRef::Name(&id.object)).unwrap().unwrap();
+    let info = cluster.here().info(ImageRef::Name(&id.object)).unwrap().unwrap();
     info.features.into_iter().filter(|it| it != "operations").collect()
 }
 

@@ -6,7 +6,6 @@ use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::jobs::run::run;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::fake::{FakeCluster, Fault};
-use crate::backend::rbd::tool::*;
 use crate::jobs::{RETRY, Requeue};
 
 use super::delete::{delete, delete_snapshot, with_volume};
@@ -26,7 +25,7 @@ fn parent_with_clones(size: u64) -> (FakeCluster, Rbd, [VolumeId; 2]) {
 }
 
 fn retained(cluster: &FakeCluster) -> Vec<String> {
-    let images = cluster.names(&call(), &cluster.at()).unwrap();
+    let images = cluster.here().names().unwrap();
     images.into_iter().filter(|name| names::id_of_retained(name).is_some()).collect()
 }
 
@@ -81,7 +80,7 @@ fn what_others_have_left_is_found_at_the_start_and_later() {
             do_jobs(&rbd);
         }
         for clone in &clones {
-            cluster.remove(&call(), &cluster.at(), &clone.object).unwrap();
+            cluster.here().remove(&clone.object).unwrap();
         }
         assert_ne!(cluster.dump(), "");
         if !later {
@@ -229,7 +228,7 @@ fn a_parent_that_was_put_into_the_trash_by_hand_stays() {
     delete(&rbd, &copy).unwrap();
     do_jobs_soon(&rbd);
     do_jobs(&rbd);
-    let trash = cluster.trash(&call(), &cluster.at()).unwrap();
+    let trash = cluster.here().trash().unwrap();
     assert_eq!(
         trash.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
         [source.object.as_str()],

@@ -58,7 +58,7 @@ impl Scene {
     }
 
     pub fn remove(&self) {
-        self.cluster.remove(&call(), &self.cluster.at(), &self.id.object).unwrap();
+        self.cluster.here().remove(&self.id.object).unwrap();
     }
 
     pub fn image(&self) -> String {
@@ -197,7 +197,7 @@ fn an_image_made_by_hand_is_given_too() {
     let cluster = FakeCluster::new();
     let rbd = controller(&cluster, ONE);
     let image = NewImage { name: "web", size: GIB, layout: &Default::default(), metadata: &[] };
-    cluster.create(&call(), &cluster.at(), &image).unwrap();
+    cluster.here().create(&image).unwrap();
     let id = VolumeId { place: place("rbd"), object: "web".into(), incarnation: None };
     let map = publish(&rbd, &id, "n1", Mode::SingleNodeWriter, false).unwrap();
     assert_eq!(map.get("mounter").map(String::as_str), Some("rbd"));
@@ -274,7 +274,7 @@ fn a_volume_that_is_being_deleted_is_given_to_nobody() {
         shared: None,
         seconds: Some(180),
     };
-    it.cluster.lock(&call(), &it.cluster.at(), LockTarget::Header(&it.image()), &hold).unwrap();
+    it.cluster.here().lock(LockTarget::Header(&it.image()), &hold).unwrap();
     for mode in [Mode::SingleNodeWriter, Mode::MultiNodeReaderOnly] {
         refused(it.publish("n1", mode, false), Kind::Unavailable, &["\"delete\"", "deletion", "try again"]);
     }
@@ -325,12 +325,12 @@ fn taking_back_is_repeatable_and_takes_only_what_is_meant() {
 fn taking_back_cleans_up_after_an_image_that_is_gone_and_finds_one_that_was_renamed() {
     let it = scene();
     it.publish("n1", Mode::MultiNodeReaderOnly, true).unwrap();
-    it.cluster.rename(&call(), &it.cluster.at(), &it.id.object, "csi-held-1").unwrap();
+    it.cluster.here().rename(&it.id.object, "csi-held-1").unwrap();
     unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
     assert_eq!(given(&it.cluster), [""; 0]);
-    it.cluster.remove(&call(), &it.cluster.at(), "csi-held-1").unwrap();
+    it.cluster.here().remove("csi-held-1").unwrap();
     let hold = LockRequest { cookie: "n1".into(), description: "x".into(), shared: None, seconds: None };
-    it.cluster.lock(&call(), &it.cluster.at(), LockTarget::Header(&it.image()), &hold).unwrap();
+    it.cluster.here().lock(LockTarget::Header(&it.image()), &hold).unwrap();
     assert!(it.cluster.dump().starts_with("object header"));
     unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
     assert_eq!(it.cluster.dump(), "");

@@ -6,7 +6,6 @@ use super::publish::{block, given, publish, refused, scene, unpublish};
 use super::*;
 use crate::backend::Publication;
 use crate::backend::rbd::tool::fake::Fault;
-use crate::backend::rbd::tool::*;
 use crate::error::Kind;
 
 const FAULTS: [Fault; 3] = [Fault::Before, Fault::After, Fault::HalfMade];
@@ -79,7 +78,7 @@ fn a_volume_that_vanishes_meanwhile_is_not_found_and_leaves_nothing() {
             let it = scene();
             let object = it.id.object.clone();
             it.cluster.on_step(1, move |cluster| {
-                cluster.remove(&call(), &cluster.at(), &object).unwrap();
+                cluster.here().remove(&object).unwrap();
                 if again {
                     create(&controller(cluster, TWO), &wanted("a", GIB, None)).unwrap();
                 }
@@ -209,9 +208,5 @@ fn a_node_that_died_with_its_controller_does_not_block_others_for_long() {
     );
     it.cluster.advance(Duration::from_secs(60));
     it.publish("n2", Mode::SingleNodeWriter, false).unwrap();
-    assert!(
-        it.cluster
-            .holders(&call(), &it.cluster.at(), crate::backend::rbd::tool::LockTarget::Header(&it.image()))
-            .is_ok()
-    );
+    assert!(it.cluster.here().holders(crate::backend::rbd::tool::LockTarget::Header(&it.image())).is_ok());
 }

@@ -18,7 +18,7 @@ fn limits_are_set_and_unknown_ones_refused() {
     assert_eq!(set.get("conf_rbd_qos_iops_limit").map(String::as_str), Some("500"));
     refused(modify(&[("iop", "5")]), Kind::InvalidArgument, &["did you mean \"iops\""]);
     modify(&[]).unwrap();
-    assert!(it.cluster.info(&call(), &it.cluster.at(), ImageRef::Name(&it.id.object)).unwrap().is_some());
+    assert!(it.cluster.here().info(ImageRef::Name(&it.id.object)).unwrap().is_some());
     it.remove();
     refused(modify(&[]), Kind::NotFound, &[]);
     refused(modify(&[("iops", "1")]), Kind::NotFound, &[]);

@@ -59,7 +59,7 @@ fn copies_keep_nothing() {
     let (cluster, rbd, source) = with_volume(1);
     let copy = create(&rbd, &wanted("copy", GIB, Some(Origin::Volume(source.clone())))).unwrap().id;
     let left = format!("csi-copy-{TWO}-abcdefghij234-zyxw7654");
-    cluster.create_snapshot(&call(), &cluster.at(), &source.object, &left).unwrap();
+    cluster.here().create_snapshot(&source.object, &left).unwrap();
     assert_eq!(release(&rbd, &source).unwrap(), Deleted::Gone);
     assert_eq!(release(&rbd, &copy).unwrap(), Deleted::Gone);
     do_jobs_due_within(&rbd, timing().parent_check);
@@ -72,7 +72,7 @@ fn copies_keep_nothing() {
 #[test]
 fn a_snapshot_that_is_taken_meanwhile_keeps_the_volume() {
     let name = |cluster: &FakeCluster, id: &VolumeId| {
-        cluster.info(&call(), &cluster.at(), ImageRef::Name(&id.object)).unwrap().map(|info| info.id)
+        cluster.here().info(ImageRef::Name(&id.object)).unwrap().map(|info| info.id)
     };
     for size in [1, 5] {
         let mut kept = 0;

@@ -97,9 +97,9 @@ fn another_image_that_was_renamed_in_its_place_is_taken_back() {
         let object = id.object.clone();
         cluster.on_step(after, move |other| {
             let at = other.at();
-            other.rename(&call(), &at, &object, "aside").unwrap();
+            other.on(&at).rename(&object, "aside").unwrap();
             let image = NewImage { name: &object, size: GIB, layout: &Layout::default(), metadata: &[] };
-            other.create(&call(), &at, &image).unwrap();
+            other.on(&at).create(&image).unwrap();
             other.write(&at, &object, "precious");
         });
         assert_eq!(delete(&rbd, &id).unwrap_err().kind(), Kind::Unavailable);
@@ -121,11 +121,11 @@ fn an_image_that_has_the_name_of_a_retained_one_by_mistake_stays() {
         let (cluster, rbd, id) = with_volume(5);
         let at = cluster.at();
         let held = format!("csi-held-{}", id.incarnation.as_ref().unwrap());
-        cluster.rename(&call(), &at, &id.object, "aside").unwrap();
+        cluster.on(&at).rename(&id.object, "aside").unwrap();
         let image = NewImage { name: &held, size: GIB, layout: &Layout::default(), metadata: &[] };
-        cluster.create(&call(), &at, &image).unwrap();
+        cluster.on(&at).create(&image).unwrap();
         if aside_goes {
-            cluster.remove(&call(), &at, "aside").unwrap();
+            cluster.on(&at).remove("aside").unwrap();
         }
         let before = cluster.dump();
         rbd.recover().unwrap();
@@ -175,7 +175,7 @@ fn a_removal_goes_on_after_a_restart_at_whatever_step_it_was_killed() {
         cluster.forget_steps();
         let held = format!("csi-held-{}", id.incarnation.as_ref().unwrap());
         cluster.fail_at(1, fault);
-        cluster.remove_large(&call(), &cluster.at(), &held).unwrap_err();
+        cluster.here().remove_large(&held).unwrap_err();
         if headless {
             cluster.remove_header(id.incarnation.as_ref().unwrap());
         }
@@ -196,9 +196,7 @@ fn a_large_image_that_takes_long_keeps_no_other_from_going() {
     let taken = snapshot(&rbd, &small, "s").unwrap().id;
     delete(&rbd, &small).unwrap();
     do_jobs(&rbd);
-    cluster
-        .remove_snapshot(&call(), &cluster.at(), ImageRef::Id(&taken.source), &snapshot_name(&taken))
-        .unwrap();
+    cluster.here().remove_snapshot(ImageRef::Id(&taken.source), &snapshot_name(&taken)).unwrap();
     delete(&rbd, &large).unwrap();
     let (entered, hangs) = mpsc::channel();
     let (go, released) = mpsc::channel::<()>();

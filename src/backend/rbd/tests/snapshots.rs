@@ -42,9 +42,10 @@ impl Scene {
         let held = format!("csi-held-{}", self.source.incarnation.as_ref().unwrap());
         let at = self.cluster.at();
         self.cluster
-            .set_metadata(&call(), &at, &self.source.object, "cephlet.object", &self.source.object)
+            .on(&at)
+            .set_metadata(&self.source.object, "cephlet.object", &self.source.object)
             .unwrap();
-        self.cluster.rename(&call(), &at, &self.source.object, &held).unwrap();
+        self.cluster.on(&at).rename(&self.source.object, &held).unwrap();
         held
     }
 }
@@ -112,19 +113,19 @@ fn a_claim_without_its_snapshot_is_taken_over() {
     let at = scene.cluster.at();
     let theirs = snapshot(&scene.rbd, &scene.other, "snap").unwrap().id;
     let name = names::snapshot(&theirs.snapshot);
-    scene.cluster.remove_snapshot(&call(), &at, ImageRef::Id(&theirs.source), &name).unwrap();
+    scene.cluster.on(&at).remove_snapshot(ImageRef::Id(&theirs.source), &name).unwrap();
     let id = snapshot(&controller(&scene.cluster, ONE), &scene.source, "snap").unwrap().id;
-    let holders = scene.cluster.holders(&call(), &at, LockTarget::SnapshotName(id.name_key())).unwrap();
+    let holders = scene.cluster.on(&at).holders(LockTarget::SnapshotName(id.name_key())).unwrap();
     assert!(holders.len() == 1 && holders[0].shared.as_ref().unwrap().starts_with(&id.source));
     // The same, seen from another controller, first with the image still there, then without.
     let remove = |id: &SnapshotId| {
         let name = names::snapshot(&id.snapshot);
-        scene.cluster.remove_snapshot(&call(), &at, ImageRef::Id(&id.source), &name).unwrap()
+        scene.cluster.on(&at).remove_snapshot(ImageRef::Id(&id.source), &name).unwrap()
     };
     assert_eq!(remove(&id), Removed::Gone);
     let back = snapshot(&controller(&scene.cluster, TWO), &scene.other, "snap").unwrap().id;
     assert_eq!(remove(&back), Removed::Gone);
-    scene.cluster.remove(&call(), &at, &scene.other.object).unwrap();
+    scene.cluster.on(&at).remove(&scene.other.object).unwrap();
     snapshot(&controller(&scene.cluster, ONE), &scene.source, "snap").unwrap();
     assert_eq!((scene.lines("snapshot"), scene.lines("object")), (1, 1));
 }
@@ -157,11 +158,8 @@ fn the_name_of_another_sources_snapshot_stays() {
 fn the_claim_of_an_image_that_is_gone_goes_too() {
     let scene = Scene::new();
     let (at, id) = (scene.cluster.at(), snapshot(&scene.rbd, &scene.source, "snap").unwrap().id);
-    scene
-        .cluster
-        .remove_snapshot(&call(), &at, ImageRef::Id(&id.source), &names::snapshot(&id.snapshot))
-        .unwrap();
-    scene.cluster.remove(&call(), &at, &scene.source.object).unwrap();
+    scene.cluster.on(&at).remove_snapshot(ImageRef::Id(&id.source), &names::snapshot(&id.snapshot)).unwrap();
+    scene.cluster.on(&at).remove(&scene.source.object).unwrap();
     assert_eq!(drop_it(&scene.rbd, &id).unwrap(), Deleted::Absent);
     assert!(!without_free_names(&scene.cluster.dump()).contains("object"), "{}", scene.cluster.dump());
 }
@@ -190,10 +188,7 @@ fn a_list_is_told_in_pages_that_stay_as_they_were() {
     let mut ids: Vec<_> =
         (0..5).map(|n| snapshot(&scene.rbd, &scene.source, &format!("s{n}")).unwrap().id).collect();
     ids.push(snapshot(&scene.rbd, &scene.other, "o").unwrap().id);
-    scene
-        .cluster
-        .create_snapshot(&call(), &scene.cluster.at(), &scene.other.object, "csi-snap-by-hand")
-        .unwrap();
+    scene.cluster.here().create_snapshot(&scene.other.object, "csi-snap-by-hand").unwrap();
     ids.sort_by_key(|id| (id.source.clone(), id.snapshot.clone()));
     let rbd = controller(&scene.cluster, TWO);
     scene.steps();
@@ -356,12 +351,12 @@ fn the_claim_of_a_later_version_is_left_alone() {
     let scene = Scene::new();
     let id = snapshot(&scene.rbd, &scene.other, "snap").unwrap().id;
     let (at, target) = (scene.cluster.at(), LockTarget::SnapshotName(id.name_key()));
-    let [holder] = &scene.cluster.holders(&call(), &at, target).unwrap()[..] else { panic!("a share") };
-    scene.cluster.unlock(&call(), &at, target, holder).unwrap();
+    let [holder] = &scene.cluster.on(&at).holders(target).unwrap()[..] else { panic!("a share") };
+    scene.cluster.on(&at).unlock(target, holder).unwrap();
     let LockHolder { cookie, shared, description, .. } = holder.clone();
     let description = description.replace("\"version\":1", "\"version\":2,\"until\":\"noon\"");
     let request = LockRequest { cookie, description, shared, seconds: None };
-    scene.cluster.lock(&call(), &at, target, &request).unwrap();
+    scene.cluster.on(&at).lock(target, &request).unwrap();
     let before = scene.cluster.dump();
     refused(snapshot(&scene.rbd, &scene.source, "snap"), Kind::Precondition, "a later cephlet");
     let error = drop_it(&scene.rbd, &id).unwrap_err();
@@ -374,7 +369,7 @@ fn the_source_may_go_while_it_is_snapshotted() {
     for k in 1..5 {
         let scene = Scene::new();
         let object = scene.source.object.clone();
-        scene.cluster.on_step(k, move |cluster| _ = cluster.remove(&call(), &cluster.at(), &object).unwrap());
+        scene.cluster.on_step(k, move |cluster| _ = cluster.here().remove(&object).unwrap());
         let outcome = snapshot(&scene.rbd, &scene.source, "snap");
         sound(&scene, &format!("step {k}"));
         assert!(outcome.is_ok() || outcome.is_err_and(|error| error.kind() == Kind::NotFound), "step {k}");

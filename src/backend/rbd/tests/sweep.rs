@@ -20,7 +20,7 @@ const DIGITS: &str = "abcdefghij234-aaaaaaaa";
 
 fn image(cluster: &FakeCluster, name: &str) {
     let image = NewImage { name, size: GIB, layout: &Layout::default(), metadata: &[] };
-    assert_eq!(cluster.create(&call(), &cluster.at(), &image).unwrap(), Made::New);
+    assert_eq!(cluster.here().create(&image).unwrap(), Made::New);
 }
 
 fn sweep_soon(rbd: &Rbd, cluster: &str) {
@@ -71,8 +71,8 @@ fn copies_whose_removal_was_killed_go() {
         let name = format!("csi-tmp-{tag}-{DIGITS}");
         image(&cluster, &name);
         cluster.fail_at(1, Fault::HalfMade);
-        cluster.remove(&call(), &cluster.at(), &name).unwrap_err();
-        assert!(cluster.list(&call(), &cluster.at()).unwrap().is_empty());
+        cluster.here().remove(&name).unwrap_err();
+        assert!(cluster.here().list().unwrap().is_empty());
         assert!(!cluster.dump().is_empty());
         sweep(&cluster, &controller(&cluster, ONE)).unwrap();
         assert_eq!(cluster.dump(), "", "{tag}");
@@ -86,7 +86,7 @@ fn all_that_is_left_of_a_copy_goes_once_nobody_makes_it() {
     for _ in 0..3 {
         image(&cluster, &name);
         cluster.fail_at(1, Fault::HalfMade);
-        cluster.remove(&call(), &cluster.at(), &name).unwrap_err();
+        cluster.here().remove(&name).unwrap_err();
     }
     let working = internal::lock(&rbd.context.pool(&call(), &cluster.at()), &name).unwrap();
     rbd.context.jobs.add_now(Job::RemoveTemporary {
@@ -125,9 +125,7 @@ fn snapshots_that_killed_copies_were_made_from_go() {
     let (cluster, rbd, id) = with_volume(1);
     cluster.set_now(SystemTime::now());
     for tag in [ONE, TWO] {
-        cluster
-            .create_snapshot(&call(), &cluster.at(), &id.object, &format!("csi-copy-{tag}-{DIGITS}"))
-            .unwrap();
+        cluster.here().create_snapshot(&id.object, &format!("csi-copy-{tag}-{DIGITS}")).unwrap();
     }
     sweep(&cluster, &rbd).unwrap();
     let left = cluster.dump();
@@ -140,7 +138,7 @@ fn snapshots_that_another_controller_made_a_copy_from_go_after_a_day() {
     let snapshots = [format!("csi-copy-{TWO}-{DIGITS}"), "csi-copy-by-hand".to_string()];
     cluster.set_now(SystemTime::now() - Duration::from_secs(25 * 60 * 60));
     for snapshot in &snapshots {
-        cluster.create_snapshot(&call(), &cluster.at(), &id.object, snapshot).unwrap();
+        cluster.here().create_snapshot(&id.object, snapshot).unwrap();
     }
     sweep(&cluster, &rbd).unwrap();
     let left = cluster.dump();
@@ -189,7 +187,7 @@ fn what_cannot_be_listed_keeps_nothing_else_from_being_swept() {
 fn a_removal_that_waits_keeps_none_that_does_more() {
     let (cluster, rbd, source) = with_volume(1);
     let (temporary, snapshot) = (format!("csi-tmp-{ONE}-{DIGITS}"), format!("csi-copy-{ONE}-{DIGITS}"));
-    cluster.create_snapshot(&call(), &cluster.at(), &source.object, &snapshot).unwrap();
+    cluster.here().create_snapshot(&source.object, &snapshot).unwrap();
     let copied = CopiedVolume { at: cluster.at(), image: source.incarnation.clone().unwrap() };
     for from in [None, Some(copied)] {
         let (at, temporary) = (cluster.at(), temporary.clone());
@@ -249,12 +247,8 @@ fn volumes_held_for_snapshots_that_are_gone_go() {
     assert!(cluster.dump().contains("csi-held-"), "{}", cluster.dump());
     let held = format!("csi-held-{}", id.incarnation.as_ref().unwrap());
     cluster
-        .remove_snapshot(
-            &call(),
-            &cluster.at(),
-            ImageRef::Name(&held),
-            &format!("csi-snap-{}", taken.id.snapshot),
-        )
+        .here()
+        .remove_snapshot(ImageRef::Name(&held), &format!("csi-snap-{}", taken.id.snapshot))
         .unwrap();
     sweep(&cluster, &rbd).unwrap();
     assert!(!cluster.dump().contains("csi-held-"), "{}", cluster.dump());

@@ -209,7 +209,7 @@ fn a_volume_whose_name_a_later_version_has_claimed_is_not_deleted() {
         shared: Some("one".into()),
         seconds: None,
     };
-    cluster.lock(&call(), &at, target, &claim).unwrap();
+    cluster.on(&at).lock(target, &claim).unwrap();
     let before = cluster.dump();
     let error = delete(&rbd, &made).unwrap_err();
     assert!(error.kind() == Kind::Precondition && error.message().contains("later cephlet"), "{error}");

@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use crate::backend::MirroringMode;
-use crate::backend::ceph::PoolRef;
 use crate::backend::replication::Schedule;
-use crate::dispatch::Call;
 use crate::error::Result;
 
 /// That an image is mirrored, and which part it has.
@@ -173,64 +171,57 @@ pub enum Promoted {
 }
 
 /// Mirrored images.
-pub trait MirrorTool: Send + Sync {
+pub trait MirrorTool {
     /// How a pool is mirrored.
-    fn mirror_pool(&self, call: &Call, at: &PoolRef) -> Result<MirrorPool>;
+    fn mirror_pool(&self) -> Result<MirrorPool>;
 
     /// The daemons of rbd-mirror, of this cluster and of its peers, that are clients of a pool, as
     /// `client.4711`.
-    fn mirror_daemons(&self, call: &Call, at: &PoolRef) -> Result<BTreeSet<String>>;
+    fn mirror_daemons(&self) -> Result<BTreeSet<String>>;
 
     /// What the sites say of a mirrored image; None where it is absent, or not mirrored.
-    fn mirror_status(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Option<MirrorStatus>>;
+    fn mirror_status(&self, image: &str) -> Result<Option<MirrorStatus>>;
 
     /// The names of the mirrored images of a pool, and which of them are primary as far as is known. Empty
     /// where nothing is mirrored.
-    fn mirrored_images(&self, call: &Call, at: &PoolRef) -> Result<Vec<(String, Option<bool>)>>;
+    fn mirrored_images(&self) -> Result<Vec<(String, Option<bool>)>>;
 
     /// The snapshots by which an image is mirrored; None where it is absent.
-    fn mirror_snapshots(&self, call: &Call, at: &PoolRef, image: &str)
-    -> Result<Option<Vec<MirrorSnapshot>>>;
+    fn mirror_snapshots(&self, image: &str) -> Result<Option<Vec<MirrorSnapshot>>>;
 
     /// Whether nothing is written under the newest tag in the journal of an image: what changes its role
     /// makes a tag, and then writes an entry under it, by which the peer learns of that.
-    fn has_bare_tag(&self, call: &Call, at: &PoolRef, image: &str, id: &str) -> Result<bool>;
+    fn has_bare_tag(&self, image: &str, id: &str) -> Result<bool>;
 
     /// Begins to mirror an image that is not mirrored. Fails also where it is by now.
-    fn enable_mirroring(&self, call: &Call, at: &PoolRef, image: &str, mode: MirroringMode) -> Result<()>;
+    fn enable_mirroring(&self, image: &str, mode: MirroringMode) -> Result<()>;
 
     /// Ends it. Of a primary the copies are deleted; a copy takes `force`, by which it is promoted as by
     /// [`Self::promote_by_force`], and becomes an image of its own.
-    fn disable_mirroring(&self, call: &Call, at: &PoolRef, image: &str, force: bool) -> Result<()>;
+    fn disable_mirroring(&self, image: &str, force: bool) -> Result<()>;
 
     /// Makes a copy the primary. Fails also where it is by now.
-    fn promote(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Promoted>;
+    fn promote(&self, image: &str) -> Result<Promoted>;
 
     /// The same whatever the peer is. Takes as long as it takes, is never broken off, and outlives the
     /// daemon; no second one is begun on this host meanwhile.
-    fn promote_by_force(&self, call: &Call, at: &PoolRef, image: &str) -> Result<()>;
+    fn promote_by_force(&self, image: &str) -> Result<()>;
 
     /// Whether that is under way on this host, begun by this daemon or one before it.
-    fn is_promoted_by_force(&self, at: &PoolRef, image: &str) -> Result<bool>;
+    fn is_promoted_by_force(&self, image: &str) -> Result<bool>;
 
     /// Makes a primary a copy, even one that is in use. Fails also where it is by now.
-    fn demote(&self, call: &Call, at: &PoolRef, image: &str) -> Result<()>;
+    fn demote(&self, image: &str) -> Result<()>;
 
     /// Asks rbd-mirror to delete a copy and to make it anew.
-    fn request_resync(&self, call: &Call, at: &PoolRef, image: &str) -> Result<()>;
+    fn request_resync(&self, image: &str) -> Result<()>;
 
     /// When snapshots of an image are taken, which is mirrored by snapshots.
-    fn schedules(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Vec<Schedule>>;
+    fn schedules(&self, image: &str) -> Result<Vec<Schedule>>;
 
     /// Adds a schedule, or finds it.
-    fn add_schedule(&self, call: &Call, at: &PoolRef, image: &str, schedule: &Schedule) -> Result<()>;
+    fn add_schedule(&self, image: &str, schedule: &Schedule) -> Result<()>;
 
     /// Removes a schedule, or all of an image.
-    fn remove_schedule(
-        &self,
-        call: &Call,
-        at: &PoolRef,
-        image: &str,
-        schedule: Option<&Schedule>,
-    ) -> Result<()>;
+    fn remove_schedule(&self, image: &str, schedule: Option<&Schedule>) -> Result<()>;
 }

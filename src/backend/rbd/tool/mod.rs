@@ -28,132 +28,129 @@ pub use self::types::{
     ListedSnapshot, Made, NewClone, NewImage, OBJECT_MAP, Parent, PoolOptions, Removed, RemovedByNumber,
     Renamed, SnapshotInfo, Trashed, Watcher, largest_size,
 };
-pub use crate::backend::ceph::locks::{LockHolder, LockRequest, LockState, LockTarget, LockTool, Locked};
+pub use crate::backend::ceph::locks::{
+    BindLocks, LockHolder, LockRequest, LockState, LockTarget, LockTool, Locked,
+};
 
 /// Images, by name or by id.
-pub trait ImageTool: Send + Sync {
+pub trait ImageTool {
     /// Makes an image with its metadata in one go.
-    fn create(&self, call: &Call, at: &PoolRef, image: &NewImage<'_>) -> Result<Made>;
+    fn create(&self, image: &NewImage<'_>) -> Result<Made>;
 
     /// Looks an image up.
-    fn info(&self, call: &Call, at: &PoolRef, image: ImageRef<'_>) -> Result<Option<ImageInfo>>;
+    fn info(&self, image: ImageRef<'_>) -> Result<Option<ImageInfo>>;
 
     /// One value of an image's metadata; None where the image or the key is absent.
-    fn metadata(&self, call: &Call, at: &PoolRef, image: &str, key: &str) -> Result<Option<String>>;
+    fn metadata(&self, image: &str, key: &str) -> Result<Option<String>>;
 
     /// All of an image's metadata, its limits (`conf_rbd_qos_…`) included; None where the image is absent.
-    fn all_metadata(
-        &self,
-        call: &Call,
-        at: &PoolRef,
-        image: &str,
-    ) -> Result<Option<BTreeMap<String, String>>>;
+    fn all_metadata(&self, image: &str) -> Result<Option<BTreeMap<String, String>>>;
 
     /// Sets one value of an image's metadata.
-    fn set_metadata(&self, call: &Call, at: &PoolRef, image: &str, key: &str, value: &str)
-    -> Result<Changed>;
+    fn set_metadata(&self, image: &str, key: &str, value: &str) -> Result<Changed>;
 
     /// Sets limits of an image.
-    fn set_limits(&self, call: &Call, at: &PoolRef, image: &str, limits: Limits<'_>) -> Result<Changed>;
+    fn set_limits(&self, image: &str, limits: Limits<'_>) -> Result<Changed>;
 
     /// All images with their snapshots, by name.
-    fn list(&self, call: &Call, at: &PoolRef) -> Result<Vec<ListedImage>>;
+    fn list(&self) -> Result<Vec<ListedImage>>;
 
     /// The names of all images, with those that are half made or half removed, which no entry of
     /// [`list`](Self::list) shows.
-    fn names(&self, call: &Call, at: &PoolRef) -> Result<Vec<String>>;
+    fn names(&self) -> Result<Vec<String>>;
 
     /// The options of a pool; None where there is no such pool.
-    fn pool_options(&self, call: &Call, at: &PoolRef) -> Result<Option<PoolOptions>>;
+    fn pool_options(&self) -> Result<Option<PoolOptions>>;
 
     /// Removes an image without snapshots, or moves it to the trash where the [pool](PoolOptions) says so.
     /// [`Removed::Absent`] does not prove that it is gone: see there.
-    fn remove(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed>;
+    fn remove(&self, image: &str) -> Result<Removed>;
 
     /// The same of a large image. Takes as long as it takes.
-    fn remove_large(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed>;
+    fn remove_large(&self, image: &str) -> Result<Removed>;
 
     /// Gives an image another name. [`Renamed::Done`] does not prove that it has it: see there.
-    fn rename(&self, call: &Call, at: &PoolRef, from: &str, to: &str) -> Result<Renamed>;
+    fn rename(&self, from: &str, to: &str) -> Result<Renamed>;
 
     /// Takes a name away that a killed renaming left beside the image's own; the image stays, where
     /// [`remove`](Self::remove) would destroy it. A name that is gone is no error.
-    fn remove_name(&self, call: &Call, at: &PoolRef, name: &str) -> Result<()>;
+    fn remove_name(&self, name: &str) -> Result<()>;
 
     /// Sets the size of an image to `size` bytes. Never makes it smaller: that is an error.
-    fn resize(&self, call: &Call, at: &PoolRef, image: &str, size: u64) -> Result<Changed>;
+    fn resize(&self, image: &str, size: u64) -> Result<Changed>;
 
     /// Who has the image open; None where it is absent.
-    fn watchers(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Option<Vec<Watcher>>>;
+    fn watchers(&self, image: &str) -> Result<Option<Vec<Watcher>>>;
 }
 
 /// Snapshots, and the clones that read from them.
-pub trait SnapshotTool: Send + Sync {
+pub trait SnapshotTool {
     /// Takes a snapshot; None where the image is absent.
-    fn create_snapshot(&self, call: &Call, at: &PoolRef, image: &str, snapshot: &str)
-    -> Result<Option<Made>>;
+    fn create_snapshot(&self, image: &str, snapshot: &str) -> Result<Option<Made>>;
 
     /// The snapshots of an image, those in its trash included; None where the image is absent.
-    fn snapshots(&self, call: &Call, at: &PoolRef, image: ImageRef<'_>) -> Result<Option<Vec<SnapshotInfo>>>;
+    fn snapshots(&self, image: ImageRef<'_>) -> Result<Option<Vec<SnapshotInfo>>>;
 
     /// Deletes a snapshot; one with clones goes to the image's trash.
-    fn remove_snapshot(
-        &self,
-        call: &Call,
-        at: &PoolRef,
-        image: ImageRef<'_>,
-        snapshot: &str,
-    ) -> Result<Removed>;
+    fn remove_snapshot(&self, image: ImageRef<'_>, snapshot: &str) -> Result<Removed>;
 
     /// Whether clones read from the snapshots of an image, those in its trash included; not where it is
     /// absent.
-    fn has_clones(&self, call: &Call, at: &PoolRef, image: &str) -> Result<bool>;
+    fn has_clones(&self, image: &str) -> Result<bool>;
 
     /// Deletes a snapshot, or takes it from its image's trash, both by their ids. librbd looks up the name,
     /// and where another client owns the image's lock, has that delete what the name stands for by then.
-    fn remove_snapshot_by_number(
-        &self,
-        call: &Call,
-        at: &PoolRef,
-        image: &str,
-        snapshot: u64,
-    ) -> Result<RemovedByNumber>;
+    fn remove_snapshot_by_number(&self, image: &str, snapshot: u64) -> Result<RemovedByNumber>;
 
     /// Makes a clone (version 2); None where image or snapshot are absent.
-    fn clone_image(&self, call: &Call, clone: &NewClone<'_>) -> Result<Option<Made>>;
+    fn clone_image(&self, clone: &NewClone<'_>) -> Result<Option<Made>>;
 
     /// Copies into a clone all that it reads from its parent, and parts it from that. Takes as long as it
     /// takes. Never to be repeated where it failed or was killed, while its object map is relied on: a second
     /// one may lose data.
-    fn flatten(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed>;
+    fn flatten(&self, image: &str) -> Result<Changed>;
 
     /// Takes features from an image that has all of them.
-    fn disable_features(&self, call: &Call, at: &PoolRef, image: &str, features: &[&str]) -> Result<Changed>;
+    fn disable_features(&self, image: &str, features: &[&str]) -> Result<Changed>;
 
     /// Gives features to an image that has none of them. An object map begins as one that is not relied on.
-    fn enable_features(&self, call: &Call, at: &PoolRef, image: &str, features: &[&str]) -> Result<Changed>;
+    fn enable_features(&self, image: &str, features: &[&str]) -> Result<Changed>;
 
     /// Writes down in the object map of an image which of its objects there are, so that it is relied on.
-    fn rebuild_object_map(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed>;
+    fn rebuild_object_map(&self, image: &str) -> Result<Changed>;
 }
 
 /// The trash of a pool.
-pub trait TrashTool: Send + Sync {
+pub trait TrashTool {
     /// Lists the trash, without the images whose removal was broken off: only [`ImageTool::names`] shows
     /// these.
-    fn trash(&self, call: &Call, at: &PoolRef) -> Result<Vec<Trashed>>;
+    fn trash(&self) -> Result<Vec<Trashed>>;
 
     /// Deletes an image in the trash for good, also one whose removal was broken off. Takes as long as it
     /// takes. One that is only on its way to the trash is absent.
-    fn purge(&self, call: &Call, at: &PoolRef, id: &str) -> Result<Removed>;
+    fn purge(&self, id: &str) -> Result<Removed>;
 }
 
-/// A Ceph cluster, as RBD needs it. Every method may take as long as its class of command says and leaves no
-/// trace of a key.
-pub trait RbdTool: ImageTool + SnapshotTool + TrashTool + LockTool + MirrorTool + ClusterTool {
+/// A pool and namespace of a Ceph cluster, as RBD needs it, within a call. Every method may take as long as
+/// its class of command says and leaves no trace of a key.
+pub trait PoolTool: ImageTool + SnapshotTool + TrashTool + LockTool + MirrorTool {}
+
+impl<T: ImageTool + SnapshotTool + TrashTool + LockTool + MirrorTool> PoolTool for T {}
+
+/// The Ceph clusters, as RBD needs them.
+pub trait RbdTool: BindLocks + ClusterTool {
+    /// The tool for a call in a pool and namespace.
+    fn bind<'a>(&'a self, call: &'a Call, at: &'a PoolRef) -> Box<dyn PoolTool + 'a>;
+
     /// Why nothing can be asked of any cluster, if so. Looks at this machine alone.
     fn usable(&self) -> Result<()>;
 
     /// From asking for a change to its end, at the longest: whoever asked may be dead by then.
     fn longest_change(&self) -> Duration;
+}
+
+impl<T: RbdTool> BindLocks for T {
+    fn locks<'a>(&'a self, call: &'a Call, at: &'a PoolRef) -> Box<dyn LockTool + 'a> {
+        self.bind(call, at)
+    }
 }

@@ -5,18 +5,23 @@
 //! only a piece that is written at once can be relied on: "rename error: " is one, "(2) No such file or
 //! directory" after it is another.
 
-use super::CommandTool;
+use serde::de::DeserializeOwned;
+
+use super::output::read;
 use super::space::free_space;
-use crate::backend::ceph::PoolRef;
-use crate::backend::ceph::{ClusterAccess, Failure, Reason};
-use crate::backend::rbd::tool::Layout;
+use super::{CommandTool, PoolCommands};
+use crate::backend::ceph::{ClusterAccess, Failure, PoolRef, Reason};
+use crate::backend::rbd::tool::{Changed, ImageRef, Layout};
 use crate::clusters::Cluster;
 use crate::dispatch::Call;
-use crate::error::{Error, Kind};
-use crate::exec::{Cmd, Output};
+use crate::error::{Error, Kind, Result};
+use crate::exec::{Class, Cmd, Output};
 
 /// How the tools say ENOENT.
 pub(super) const ABSENT: &str = "(2) No such file or directory";
+
+/// What `rbd` says where it finds no image to open.
+pub(super) const NOT_OPENED: &str = "error opening image";
 
 /// Whether the command ended with `status`.
 pub(super) fn is(failure: &Failure, status: i32) -> bool {
@@ -50,6 +55,11 @@ fn lacks_namespace(failure: &Failure) -> bool {
     says(failure, "namespace '", "does not exist.")
 }
 
+/// Whether `rbd` has refused because the image is not mirrored.
+fn is_not_mirrored(failure: &Failure) -> bool {
+    is(failure, libc::EINVAL) && failure.says("mirroring not enabled on the image")
+}
+
 /// The data pool that is missing, if that is it. rbd says 2 then; only its log says of what. Without one in
 /// the request it is that of the option `rbd_default_data_pool`.
 pub(super) fn missing_data_pool<'a>(failure: &'a Failure, layout: &'a Layout) -> Option<&'a str> {
@@ -79,29 +89,78 @@ impl CommandTool {
     pub(super) fn run(&self, call: &Call, access: &ClusterAccess, cmd: Cmd) -> Result<Output, Failure> {
         access.run(&*self.runner, call, &cmd)
     }
+}
+
+impl PoolCommands<'_> {
+    /// Runs a command.
+    pub(super) fn run(&self, cmd: Cmd) -> Result<Output, Failure> {
+        self.tool.run(self.call, &self.at.access, cmd)
+    }
 
     /// Runs a question about an image. One that is removed after it was opened fails in many words; asked
     /// again, it is absent.
-    pub(super) fn ask(&self, call: &Call, access: &ClusterAccess, cmd: Cmd) -> Result<Output, Failure> {
-        match access.run(&*self.runner, call, &cmd) {
-            Err(failure)
-                if is(&failure, libc::ENOENT)
-                    && !failure.says("error opening ")
-                    && !failure.says("does not exist") =>
-            {
-                access.run(&*self.runner, call, &cmd)
-            }
+    fn ask(&self, cmd: Cmd) -> Result<Output, Failure> {
+        let is_going = |failure: &Failure| {
+            is(failure, libc::ENOENT) && !failure.says("error opening ") && !failure.says("does not exist")
+        };
+        match self.run(cmd.clone()) {
+            Err(failure) if is_going(&failure) => self.run(cmd),
             answer => answer,
         }
     }
 
-    /// The error that a failure of `doing` is, about what was made in a pool and namespace.
-    pub(super) fn error(&self, call: &Call, failure: Failure, at: &PoolRef, doing: &str) -> Error {
-        self.error_for(NeededFor::Existing, call, failure, at).context(doing)
+    /// What `rbd` prints when it is asked about an image; None where the image is absent, or not mirrored
+    /// and that is what is asked. `doing` precedes the image in an error.
+    pub(super) fn printed(
+        &self,
+        words: &[&str],
+        image: ImageRef<'_>,
+        doing: &str,
+    ) -> Result<Option<Vec<u8>>> {
+        let cmd = self.rbd_image(Class::Question, &[words, &["--format=json"]].concat(), image)?;
+        match self.ask(cmd) {
+            Ok(output) => Ok(Some(output.stdout)),
+            Err(failure) if absent(&failure, &[NOT_OPENED]) || is_not_mirrored(&failure) => Ok(None),
+            Err(failure) => Err(self.error(failure, &format!("{doing} image {}", self.path(image)))),
+        }
     }
 
-    fn error_for(&self, needed: NeededFor, call: &Call, failure: Failure, at: &PoolRef) -> Error {
-        let PoolRef { access, pool, namespace } = at;
+    /// The same, read.
+    pub(super) fn question<T: DeserializeOwned>(
+        &self,
+        words: &[&str],
+        image: ImageRef<'_>,
+        doing: &str,
+    ) -> Result<Option<T>> {
+        let printed = self.printed(words, image, doing)?;
+        printed.map(|printed| read(&format!("rbd {}", words.join(" ")), &printed)).transpose()
+    }
+
+    /// Runs a command that changes something of an image, which may be absent.
+    pub(super) fn change(
+        &self,
+        class: Class,
+        words: &[&str],
+        image: &str,
+        values: &[&str],
+        doing: &str,
+    ) -> Result<Changed> {
+        match self.run(self.rbd_image(class, words, ImageRef::Name(image))?.args(values)) {
+            Ok(_) => Ok(Changed::Done),
+            Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(Changed::Absent),
+            // A limit that was not set, and is to be none.
+            Err(failure) if absent(&failure, &["failed to remove "]) => Ok(Changed::Done),
+            Err(failure) => Err(self.error(failure, &format!("{doing} of image {}", self.path(image)))),
+        }
+    }
+
+    /// The error that a failure of `doing` is, about what was made in the pool and namespace.
+    pub(super) fn error(&self, failure: Failure, doing: &str) -> Error {
+        self.error_for(NeededFor::Existing, failure).context(doing)
+    }
+
+    fn error_for(&self, needed: NeededFor, failure: Failure) -> Error {
+        let PoolRef { access, pool, namespace } = self.at;
         if lacks_pool(&failure) {
             return no_pool(&access.cluster, pool, needed);
         }
@@ -109,7 +168,7 @@ impl CommandTool {
             return no_namespace(&access.cluster, (pool, namespace), needed);
         }
         let is_full = || {
-            let space = free_space(&*self.runner, call, access, pool);
+            let space = free_space(&*self.tool.runner, self.call, access, pool);
             space.is_ok_and(|space| space.is_some_and(|space| space.full))
         };
         match failure.reason() {
@@ -121,25 +180,16 @@ impl CommandTool {
     }
 
     /// The error that a failure to make an image is, whose pool and layout the request named.
-    pub(super) fn not_made(
-        &self,
-        call: &Call,
-        failure: Failure,
-        at: &PoolRef,
-        layout: &Layout,
-        doing: &str,
-    ) -> Error {
-        if let Some(pool) = missing_data_pool(&failure, layout)
-            && layout.is_default_data_pool
-        {
-            let option = format!(
-                "{doing}: the option rbd_default_data_pool of pool {:?} (`rbd config pool ls`) or of the cluster",
-                at.pool
-            );
-            return no_pool(&at.access.cluster, pool, NeededFor::NewData).context(option);
-        }
-        if let Some(pool) = missing_data_pool(&failure, layout) {
-            return no_pool(&at.access.cluster, pool, NeededFor::NewData).context(doing);
+    pub(super) fn not_made(&self, failure: Failure, layout: &Layout, doing: &str) -> Error {
+        let PoolRef { access, pool, .. } = self.at;
+        if let Some(missing) = missing_data_pool(&failure, layout) {
+            let error = no_pool(&access.cluster, missing, NeededFor::NewData);
+            return match layout.is_default_data_pool {
+                true => error.context(format!(
+                    "{doing}: the option rbd_default_data_pool of pool {pool:?} (`rbd config pool ls`) or of the cluster"
+                )),
+                false => error.context(doing),
+            };
         }
         // 22 is also said of monitors that cannot be parsed, and of a key.
         let is_about_layout = is(&failure, libc::EINVAL) && failure.reason().is_none();
@@ -147,7 +197,7 @@ impl CommandTool {
             let refused = "rbd refuses this layout (imageFeatures, objectSize, stripeUnit, stripeCount)";
             return failure.into_error(format!("{doing}: {refused}")).with_kind(Kind::InvalidArgument);
         }
-        self.error_for(NeededFor::NewVolume, call, failure, at).context(doing)
+        self.error_for(NeededFor::NewVolume, failure).context(doing)
     }
 }
 

@@ -4,13 +4,10 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
+use super::PoolCommands;
 use super::answer::{ABSENT, says};
-use super::objects::{rados, remove_object};
 use super::output::read;
-use super::{CommandTool, path};
-use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::{LockHolder, LockRequest, LockState, LockTarget, LockTool, Locked};
-use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::Class;
 use crate::sys::byte_lock::number_of;
@@ -52,16 +49,10 @@ fn holder(locker: Locker, shared: Option<String>) -> LockHolder {
     LockHolder { cookie, description, shared, client, address }
 }
 
-impl LockTool for CommandTool {
+impl LockTool for PoolCommands<'_> {
     /// `rados lock get`: a true compare-and-swap. The object is made where it is not there.
-    fn lock(
-        &self,
-        call: &Call,
-        at: &PoolRef,
-        target: LockTarget<'_>,
-        request: &LockRequest,
-    ) -> Result<Locked> {
-        let cmd = rados(at, Class::Change, &["lock", "get", &target.object(), &name(target)]);
+    fn lock(&self, target: LockTarget<'_>, request: &LockRequest) -> Result<Locked> {
+        let cmd = self.rados(Class::Change, &["lock", "get", &target.object(), &name(target)]);
         let cmd = cmd
             .arg(format!("--lock-cookie={}", request.cookie))
             .arg(format!("--lock-description={}", request.description));
@@ -70,21 +61,17 @@ impl LockTool for CommandTool {
             .iter()
             .flat_map(|tag| ["--lock-type=shared".to_string(), format!("--lock-tag={tag}")]);
         let seconds = request.seconds.map(|seconds| format!("--lock-duration={seconds}"));
-        match self.run(call, &at.access, cmd.args(shared).args(seconds)) {
+        match self.run(cmd.args(shared).args(seconds)) {
             Ok(_) => Ok(Locked::Now),
             Err(failure) if says(&failure, "failed locking: ", BUSY) => Ok(Locked::Held),
-            Err(failure) => {
-                Err(self.error(call, failure, at, &format!("lock {}", path(at, target.object()))))
-            }
+            Err(failure) => Err(self.error(failure, &format!("lock {}", self.path(target.object())))),
         }
     }
 
     /// `rados lock info`, which leaves out locks whose time is over. One that was released keeps its type.
-    fn lock_state(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<LockState> {
+    fn lock_state(&self, target: LockTarget<'_>) -> Result<LockState> {
         match self.run(
-            call,
-            &at.access,
-            rados(at, Class::Question, &["lock", "info", &target.object(), &name(target), "--format=json"]),
+            self.rados(Class::Question, &["lock", "info", &target.object(), &name(target), "--format=json"]),
         ) {
             Ok(output) => {
                 let LockOutput { kind, tag, lockers } = read("rados lock info", &output.stdout)?;
@@ -95,43 +82,37 @@ impl LockTool for CommandTool {
             Err(failure) if says(&failure, "rados_lock_get_lock_info(): ", ABSENT) => {
                 Ok(LockState::default())
             }
-            Err(failure) => Err(self.error(
-                call,
-                failure,
-                at,
-                &format!("look who has locked {}", path(at, target.object())),
-            )),
+            Err(failure) => {
+                Err(self.error(failure, &format!("look who has locked {}", self.path(target.object()))))
+            }
         }
     }
 
     /// `rados lock break`, which releases what another process took.
-    fn unlock(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
+    fn unlock(&self, target: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
         let cmd =
-            rados(at, Class::Change, &["lock", "break", &target.object(), &name(target), &holder.client]);
-        match self.run(call, &at.access, cmd.arg(format!("--lock-cookie={}", holder.cookie))) {
+            self.rados(Class::Change, &["lock", "break", &target.object(), &name(target), &holder.client]);
+        match self.run(cmd.arg(format!("--lock-cookie={}", holder.cookie))) {
             Ok(_) => Ok(()),
             Err(failure) if says(&failure, "failed breaking lock: ", ABSENT) => Ok(()),
-            Err(failure) => {
-                Err(self.error(call, failure, at, &format!("unlock {}", path(at, target.object()))))
-            }
+            Err(failure) => Err(self.error(failure, &format!("unlock {}", self.path(target.object())))),
         }
     }
 
     /// Removes what carries a lock. The header of an image is looked at first: one that has anything in it is
     /// an image, and removing it would lose all data. Ids are never given twice, so an empty one stays empty.
-    fn remove_lockable(&self, call: &Call, at: &PoolRef, target: LockTarget<'_>) -> Result<()> {
-        let doing = || format!("remove {}", path(at, target.object()));
+    fn remove_lockable(&self, target: LockTarget<'_>) -> Result<()> {
+        let doing = || format!("remove {}", self.path(target.object()));
         if !matches!(target, LockTarget::SnapshotName(_) | LockTarget::VolumeName(_)) {
-            match self.run(call, &at.access, rados(at, Class::Question, &["listomapkeys", &target.object()]))
-            {
+            match self.run(self.rados(Class::Question, &["listomapkeys", &target.object()])) {
                 Ok(output) if output.stdout.is_empty() => {}
                 Ok(_) => {
                     return Err(Error::precondition(format!("{}: it is the header of an image", doing())));
                 }
                 Err(failure) if says(&failure, "error getting omap key set ", ABSENT) => return Ok(()),
-                Err(failure) => return Err(self.error(call, failure, at, &doing())),
+                Err(failure) => return Err(self.error(failure, &doing())),
             }
         }
-        remove_object(self, call, at, &target.object())
+        self.remove_object(&target.object())
     }
 }

@@ -2,17 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::answer::{ABSENT, absent, is, says};
-use super::images::NOT_OPENED;
+use super::answer::{ABSENT, is, says};
 use super::mirror_output::{JournalOutput, PoolOutput, PoolStatusOutput, ScheduleOutput, StatusOutput};
-use super::objects::rados;
 use super::output::{SnapOutput, read};
-use super::{CommandTool, path, rbd, rbd_image, source};
+use super::{PoolCommands, source};
 use crate::backend::MirroringMode;
 use crate::backend::ceph::{Failure, PoolRef};
 use crate::backend::rbd::tool::{ImageRef, MirrorPool, MirrorSnapshot, MirrorStatus, MirrorTool, Promoted};
 use crate::backend::replication::Schedule;
-use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Tool};
 use crate::sys::byte_lock;
@@ -23,109 +20,76 @@ const JOURNAL: &str = "journal.";
 /// What every daemon of rbd-mirror watches in each pool that it mirrors, and nobody else.
 const WATCHED_BY_DAEMONS: &str = "rbd_mirroring";
 
-impl MirrorTool for CommandTool {
+impl MirrorTool for PoolCommands<'_> {
     /// `rbd mirror pool info`, without `--all`, which would show keys.
-    fn mirror_pool(&self, call: &Call, at: &PoolRef) -> Result<MirrorPool> {
-        let cmd = rbd(at, Class::Question, &["mirror", "pool", "info", "--format=json"]);
-        let output = self.run(call, &at.access, cmd);
-        let output =
-            output.map_err(|failure| self.error(call, failure, at, "ask how the pool is mirrored"))?;
+    fn mirror_pool(&self) -> Result<MirrorPool> {
+        let cmd = self.rbd(Class::Question, &["mirror", "pool", "info", "--format=json"]);
+        let output = self.run(cmd);
+        let output = output.map_err(|failure| self.error(failure, "ask how the pool is mirrored"))?;
         read::<PoolOutput>("rbd mirror pool info", &output.stdout).map(MirrorPool::from)
     }
 
     /// `rados listwatchers`. A client is told by no name there, but by an id that no other ever has.
-    fn mirror_daemons(&self, call: &Call, at: &PoolRef) -> Result<BTreeSet<String>> {
-        match self.run(call, &at.access, rados(at, Class::Question, &["listwatchers", WATCHED_BY_DAEMONS])) {
+    fn mirror_daemons(&self) -> Result<BTreeSet<String>> {
+        match self.run(self.rados(Class::Question, &["listwatchers", WATCHED_BY_DAEMONS])) {
             Ok(output) => Ok(clients(&String::from_utf8_lossy(&output.stdout))),
             Err(failure) if says(&failure, "error listing watchers", ABSENT) => Ok(BTreeSet::new()),
-            Err(failure) => {
-                Err(self.error(call, failure, at, "look which clients are daemons of rbd-mirror"))
-            }
+            Err(failure) => Err(self.error(failure, "look which clients are daemons of rbd-mirror")),
         }
     }
 
     /// `rbd mirror image status`
-    fn mirror_status(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Option<MirrorStatus>> {
-        let words = ["mirror", "image", "status", "--format=json"];
-        match self.ask(call, &at.access, rbd_image(at, Class::Question, &words, ImageRef::Name(image))?) {
-            Ok(output) => {
-                read::<StatusOutput>("rbd mirror image status", &output.stdout).map(|it| Some(it.into()))
-            }
-            Err(failure) if absent(&failure, &[NOT_OPENED]) || is_not_mirrored(&failure) => Ok(None),
-            Err(failure) => {
-                let doing = format!("ask how image {} is mirrored", path(at, image));
-                Err(self.error(call, failure, at, &doing))
-            }
-        }
+    fn mirror_status(&self, image: &str) -> Result<Option<MirrorStatus>> {
+        let (words, image) = (["mirror", "image", "status"], ImageRef::Name(image));
+        let found = self.question::<StatusOutput>(&words, image, "ask for the mirroring of")?;
+        Ok(found.map(MirrorStatus::from))
     }
 
     /// `rbd mirror pool status --verbose`
-    fn mirrored_images(&self, call: &Call, at: &PoolRef) -> Result<Vec<(String, Option<bool>)>> {
+    fn mirrored_images(&self) -> Result<Vec<(String, Option<bool>)>> {
         let words = ["mirror", "pool", "status", "--verbose", "--format=json"];
-        match self.run(call, &at.access, rbd(at, Class::Listing, &words)) {
+        match self.run(self.rbd(Class::Listing, &words)) {
             Ok(output) => read::<PoolStatusOutput>("rbd mirror pool status", &output.stdout)
                 .map(PoolStatusOutput::roles),
             Err(failure) if is(&failure, libc::EINVAL) && failure.says("mirroring not enabled") => {
                 Ok(Vec::new())
             }
-            Err(failure) => Err(self.error(call, failure, at, "list the mirrored images of the pool")),
+            Err(failure) => Err(self.error(failure, "list the mirrored images of the pool")),
         }
     }
 
     /// `rbd snap ls --all`
-    fn mirror_snapshots(
-        &self,
-        call: &Call,
-        at: &PoolRef,
-        image: &str,
-    ) -> Result<Option<Vec<MirrorSnapshot>>> {
-        let words = ["snap", "ls", "--all", "--format=json"];
-        match self.ask(call, &at.access, rbd_image(at, Class::Question, &words, ImageRef::Name(image))?) {
-            Ok(output) => {
-                let rows = read::<Vec<SnapOutput>>("rbd snap ls", &output.stdout)?;
-                Ok(Some(rows.into_iter().filter_map(SnapOutput::mirror_snap).collect()))
-            }
-            Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
-            Err(failure) => {
-                let doing = format!("list the mirror snapshots of image {}", path(at, image));
-                Err(self.error(call, failure, at, &doing))
-            }
-        }
+    fn mirror_snapshots(&self, image: &str) -> Result<Option<Vec<MirrorSnapshot>>> {
+        self.snap_ls(ImageRef::Name(image), SnapOutput::mirror_snap)
     }
 
     /// `rados listomapkeys` of the journal, which has its tags, and `rbd journal status`, which has under
     /// which of them the image has committed something.
-    fn has_bare_tag(&self, call: &Call, at: &PoolRef, image: &str, id: &str) -> Result<bool> {
-        let doing = || format!("look at the journal of image {}", path(at, image));
-        let journal = format!("{JOURNAL}{id}");
-        let keys = match self.run(call, &at.access, rados(at, Class::Question, &["listomapkeys", &journal])) {
-            Ok(output) => output,
+    fn has_bare_tag(&self, image: &str, id: &str) -> Result<bool> {
+        const DOING: &str = "look at the journal of";
+        let (journal, image) = (format!("{JOURNAL}{id}"), ImageRef::Name(image));
+        let keys = match self.run(self.rados(Class::Question, &["listomapkeys", &journal])) {
+            Ok(output) => output.stdout,
             Err(failure) if says(&failure, "error getting omap key set ", ABSENT) => return Ok(false),
-            Err(failure) => return Err(self.error(call, failure, at, &doing())),
+            Err(failure) => return Err(self.error(failure, &format!("{DOING} image {}", self.path(image)))),
         };
-        let words = ["journal", "status", "--format=json"];
-        match self.ask(call, &at.access, rbd_image(at, Class::Question, &words, ImageRef::Name(image))?) {
-            Ok(output) => {
-                let journal = read::<JournalOutput>("rbd journal status", &output.stdout)?;
-                Ok(journal.committed() < newest_tag(&String::from_utf8_lossy(&keys.stdout)))
-            }
-            Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(false),
-            Err(failure) => Err(self.error(call, failure, at, &doing())),
-        }
+        let journal = self.question::<JournalOutput>(&["journal", "status"], image, DOING)?;
+        let newest = newest_tag(&String::from_utf8_lossy(&keys));
+        Ok(journal.is_some_and(|journal| journal.committed() < newest))
     }
 
     /// `rbd mirror image enable`
-    fn enable_mirroring(&self, call: &Call, at: &PoolRef, image: &str, mode: MirroringMode) -> Result<()> {
-        let cmd = mirror_image(at, image, "enable")?.arg(mode.word());
-        self.mirror(call, at, image, cmd, "enable the mirroring")
+    fn enable_mirroring(&self, image: &str, mode: MirroringMode) -> Result<()> {
+        let cmd = self.mirror_image(image, "enable")?.arg(mode.word());
+        self.mirror(image, cmd, "enable the mirroring")
     }
 
     /// `rbd mirror image disable`. A parent of mirrored clones is busy.
-    fn disable_mirroring(&self, call: &Call, at: &PoolRef, image: &str, force: bool) -> Result<()> {
+    fn disable_mirroring(&self, image: &str, force: bool) -> Result<()> {
         let explain = |failure: Failure| {
             let is_parent = is(&failure, libc::EBUSY);
-            let doing = format!("end the mirroring of image {}", path(at, image));
-            let error = self.error(call, failure, at, &doing);
+            let doing = format!("end the mirroring of image {}", self.path(image));
+            let error = self.error(failure, &doing);
             match is_parent {
                 true => error
                     .with_kind(Kind::Precondition)
@@ -134,47 +98,45 @@ impl MirrorTool for CommandTool {
             }
         };
         match force {
-            true => self.by_force(call, at, image, ["disable", "--force"], explain),
-            false => {
-                self.run(call, &at.access, mirror_image(at, image, "disable")?).map(drop).map_err(explain)
-            }
+            true => self.by_force(image, ["disable", "--force"], explain),
+            false => self.run(self.mirror_image(image, "disable")?).map(drop).map_err(explain),
         }
     }
 
     /// `rbd mirror image promote`, which says EBUSY as long as another is primary.
-    fn promote(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Promoted> {
-        match self.run(call, &at.access, mirror_image(at, image, "promote")?) {
+    fn promote(&self, image: &str) -> Result<Promoted> {
+        match self.run(self.mirror_image(image, "promote")?) {
             Ok(_) => Ok(Promoted::Done),
             Err(failure) if is(&failure, libc::EBUSY) => Ok(Promoted::PeerIsPrimary),
-            Err(failure) => Err(self.not_promoted(call, failure, at, image)),
+            Err(failure) => Err(self.not_promoted(failure, image)),
         }
     }
 
     /// `rbd mirror image promote --force`
-    fn promote_by_force(&self, call: &Call, at: &PoolRef, image: &str) -> Result<()> {
-        let explain = |failure| self.not_promoted(call, failure, at, image);
-        self.by_force(call, at, image, ["promote", "--force"], explain)
+    fn promote_by_force(&self, image: &str) -> Result<()> {
+        let explain = |failure| self.not_promoted(failure, image);
+        self.by_force(image, ["promote", "--force"], explain)
     }
 
-    fn is_promoted_by_force(&self, at: &PoolRef, image: &str) -> Result<bool> {
-        let taken = self.promotions.is_taken(lock_key(at, image));
+    fn is_promoted_by_force(&self, image: &str) -> Result<bool> {
+        let taken = self.tool.promotions.is_taken(self.lock_key(image));
         taken.map_err(|error| Error::io("look for a promotion by force", &error))
     }
 
     /// `rbd mirror image demote`
-    fn demote(&self, call: &Call, at: &PoolRef, image: &str) -> Result<()> {
-        self.mirror(call, at, image, mirror_image(at, image, "demote")?, "demote the mirroring")
+    fn demote(&self, image: &str) -> Result<()> {
+        self.mirror(image, self.mirror_image(image, "demote")?, "demote the mirroring")
     }
 
     /// `rbd mirror image resync`
-    fn request_resync(&self, call: &Call, at: &PoolRef, image: &str) -> Result<()> {
-        self.mirror(call, at, image, mirror_image(at, image, "resync")?, "ask for a resync of the mirroring")
+    fn request_resync(&self, image: &str) -> Result<()> {
+        self.mirror(image, self.mirror_image(image, "resync")?, "ask for a resync of the mirroring")
     }
 
     /// `rbd mirror snapshot schedule ls`, which says ENOENT, and nothing else, where there is none.
-    fn schedules(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Vec<Schedule>> {
-        let cmd = schedule(at, Class::Question, "ls", image)?.arg("--format=json");
-        match self.run(call, &at.access, cmd) {
+    fn schedules(&self, image: &str) -> Result<Vec<Schedule>> {
+        let cmd = self.schedule(Class::Question, "ls", image)?.arg("--format=json");
+        match self.run(cmd) {
             Ok(output) if output.stdout.trim_ascii().is_empty() => Ok(Vec::new()),
             Ok(output) => {
                 let rows = read::<Vec<ScheduleOutput>>("rbd mirror snapshot schedule ls", &output.stdout)?;
@@ -182,28 +144,22 @@ impl MirrorTool for CommandTool {
             }
             Err(failure) if is(&failure, libc::ENOENT) && failure.reason().is_none() => Ok(Vec::new()),
             Err(failure) => {
-                let doing = format!("ask when image {} is mirrored", path(at, image));
-                Err(self.error(call, failure, at, &doing))
+                let doing = format!("ask when image {} is mirrored", self.path(image));
+                Err(self.error(failure, &doing))
             }
         }
     }
 
     /// `rbd mirror snapshot schedule add`
-    fn add_schedule(&self, call: &Call, at: &PoolRef, image: &str, wanted: &Schedule) -> Result<()> {
-        let cmd = schedule(at, Class::Change, "add", image)?.args(when(wanted));
-        self.mirror(call, at, image, cmd, "set the schedule of the mirroring")
+    fn add_schedule(&self, image: &str, wanted: &Schedule) -> Result<()> {
+        let cmd = self.schedule(Class::Change, "add", image)?.args(when(wanted));
+        self.mirror(image, cmd, "set the schedule of the mirroring")
     }
 
     /// `rbd mirror snapshot schedule remove`
-    fn remove_schedule(
-        &self,
-        call: &Call,
-        at: &PoolRef,
-        image: &str,
-        unwanted: Option<&Schedule>,
-    ) -> Result<()> {
-        let cmd = schedule(at, Class::Change, "remove", image)?.args(unwanted.into_iter().flat_map(when));
-        match self.run(call, &at.access, cmd) {
+    fn remove_schedule(&self, image: &str, unwanted: Option<&Schedule>) -> Result<()> {
+        let cmd = self.schedule(Class::Change, "remove", image)?.args(unwanted.into_iter().flat_map(when));
+        match self.run(cmd) {
             Ok(_) => Ok(()),
             // The pool has never had a schedule.
             Err(failure)
@@ -212,38 +168,37 @@ impl MirrorTool for CommandTool {
                 Ok(())
             }
             Err(failure) => {
-                let doing = format!("remove a schedule of the mirroring of image {}", path(at, image));
-                Err(self.error(call, failure, at, &doing))
+                let doing = format!("remove a schedule of the mirroring of image {}", self.path(image));
+                Err(self.error(failure, &doing))
             }
         }
     }
 }
 
-impl CommandTool {
+impl PoolCommands<'_> {
     /// A command that promotes by force, with a lock that it keeps for as long as it runs. No operation of it
     /// may time out either.
-    fn by_force(
-        &self,
-        call: &Call,
-        at: &PoolRef,
-        image: &str,
-        words: [&str; 2],
-        explain: impl FnOnce(Failure) -> Error,
-    ) -> Result<()> {
-        let lock = self.promotions.try_take(lock_key(at, image));
+    fn by_force(&self, image: &str, words: [&str; 2], explain: impl FnOnce(Failure) -> Error) -> Result<()> {
+        let lock = self.tool.promotions.try_take(self.lock_key(image));
         let lock = lock.map_err(|error| Error::io("note down a promotion by force", &error))?;
         let Some(lock) = lock else {
-            return Err(Error::unavailable(format!("image {} is being promoted by force", path(at, image))));
+            return Err(Error::unavailable(format!("image {} is being promoted by force", self.path(image))));
         };
-        let cmd = at.access.command(Tool::Rbd, Class::Unbounded).args(["mirror", "image"]).args(words);
-        let cmd = cmd.args(source(at, image)?).keeping_open(lock.file()).outliving();
-        self.run(call, &at.access, cmd).map(drop).map_err(explain)
+        let cmd = self.at.access.command(Tool::Rbd, Class::Unbounded).args(["mirror", "image"]).args(words);
+        let cmd = cmd.args(source(self.at, image)?).keeping_open(lock.file()).outliving();
+        self.run(cmd).map(drop).map_err(explain)
+    }
+
+    /// The number by which the lock of a promotion goes.
+    fn lock_key(&self, image: &str) -> u64 {
+        let PoolRef { access, pool, namespace } = self.at;
+        byte_lock::number_of(&[&access.cluster.name, pool, namespace, image].join("/"))
     }
 
     /// An image is for nobody to write to while rbd-mirror works on it.
-    fn not_promoted(&self, call: &Call, failure: Failure, at: &PoolRef, image: &str) -> Error {
+    fn not_promoted(&self, failure: Failure, image: &str) -> Error {
         let is_busy = is(&failure, libc::EROFS);
-        let error = self.error(call, failure, at, &format!("promote image {}", path(at, image)));
+        let error = self.error(failure, &format!("promote image {}", self.path(image)));
         match is_busy {
             true => error.with_kind(Kind::Unavailable).hint("the rbd-mirror here works on it: try again"),
             false => error,
@@ -251,38 +206,25 @@ impl CommandTool {
     }
 
     /// Runs a change; whatever fails is an error, and the caller looks what the image is then.
-    fn mirror(&self, call: &Call, at: &PoolRef, image: &str, cmd: Cmd, doing: &str) -> Result<()> {
-        let done = self.run(call, &at.access, cmd).map(drop);
-        done.map_err(|failure| {
-            self.error(call, failure, at, &format!("{doing} of image {}", path(at, image)))
-        })
+    fn mirror(&self, image: &str, cmd: Cmd, doing: &str) -> Result<()> {
+        let doing = || format!("{doing} of image {}", self.path(image));
+        self.run(cmd).map(drop).map_err(|failure| self.error(failure, &doing()))
     }
-}
 
-/// `rbd mirror image` with a word, about an image.
-fn mirror_image(at: &PoolRef, image: &str, word: &str) -> Result<Cmd> {
-    rbd_image(at, Class::Change, &["mirror", "image", word], ImageRef::Name(image))
-}
+    /// `rbd mirror image` with a word, about an image.
+    fn mirror_image(&self, image: &str, word: &str) -> Result<Cmd> {
+        self.rbd_image(Class::Change, &["mirror", "image", word], ImageRef::Name(image))
+    }
 
-/// `rbd mirror snapshot schedule` with a word, about an image.
-fn schedule(at: &PoolRef, class: Class, word: &str, image: &str) -> Result<Cmd> {
-    rbd_image(at, class, &["mirror", "snapshot", "schedule", word], ImageRef::Name(image))
+    /// `rbd mirror snapshot schedule` with a word, about an image.
+    fn schedule(&self, class: Class, word: &str, image: &str) -> Result<Cmd> {
+        self.rbd_image(class, &["mirror", "snapshot", "schedule", word], ImageRef::Name(image))
+    }
 }
 
 /// A schedule as arguments.
 fn when(schedule: &Schedule) -> impl Iterator<Item = String> {
     [schedule.interval()].into_iter().chain(schedule.start.clone())
-}
-
-/// The number by which the lock of a promotion goes.
-fn lock_key(at: &PoolRef, image: &str) -> u64 {
-    let PoolRef { access, pool, namespace } = at;
-    byte_lock::number_of(&[&access.cluster.name, pool, namespace, image].join("/"))
-}
-
-/// Whether `rbd` has refused because the image is not mirrored.
-fn is_not_mirrored(failure: &Failure) -> bool {
-    is(failure, libc::EINVAL) && failure.says("mirroring not enabled on the image")
 }
 
 /// The highest number in lines like `tag_000000000000001f`.

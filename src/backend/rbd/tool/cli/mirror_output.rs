@@ -1,11 +1,11 @@
 //! What `rbd mirror` prints as JSON: only the fields that are needed, whatever else is there. Tried with Ceph
 //! 16.2.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Deserialize;
 
-use super::output::instant;
+use super::output::timestamp;
 use crate::backend::rbd::tool::{MirrorPool, MirrorScope, MirrorStatus, Progress, Replay, SiteStatus};
 use crate::backend::replication::Schedule;
 
@@ -98,7 +98,7 @@ impl From<SiteOutput> for SiteStatus {
             _ => Replay::Unknown,
         };
         let (description, progress) = split(&output.description);
-        let updated = local_time(&output.last_update);
+        let updated = timestamp(&output.last_update);
         Self { site: output.site_name, is_up: up == "up", replay, description, progress, updated }
     }
 }
@@ -178,13 +178,6 @@ impl ScheduleOutput {
         let start = Some(self.start_time).filter(|start| !start.is_empty());
         Some(Schedule { start, ..Schedule::parse_interval(&self.interval)? })
     }
-}
-
-/// A time as rbd-mirror writes it with TZ=UTC: `2026-11-24 22:24:38`.
-fn local_time(text: &str) -> Option<SystemTime> {
-    let numbers: Vec<u64> = text.split(['-', ' ', ':']).map(str::parse).collect::<Result<_, _>>().ok()?;
-    let &[year, month, day, hour, minute, second] = numbers.as_slice() else { return None };
-    instant([year, month, day], [hour, minute, second])
 }
 
 /// What Ceph 16.2 has printed, in `tests/fixtures/mirror`.

@@ -33,8 +33,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ImageRef, RbdTool};
+use super::{ImageRef, PoolTool, RbdTool};
 use crate::backend::ceph::PoolRef;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::{Class, Cmd, Runner, Tool};
 use crate::sys::byte_lock::LockFile;
@@ -51,6 +52,20 @@ impl CommandTool {
     /// a promotion by force does, which is noted down in the file `promotions`.
     pub fn new(runner: Arc<dyn Runner>, timeout: Duration, promotions: PathBuf) -> Self {
         Self { runner, timeout, promotions: LockFile::at(promotions) }
+    }
+}
+
+/// The tools for a call in a pool and namespace.
+#[derive(Clone, Copy)]
+pub(super) struct PoolCommands<'a> {
+    tool: &'a CommandTool,
+    call: &'a Call,
+    at: &'a PoolRef,
+}
+
+impl CommandTool {
+    fn at<'a>(&'a self, call: &'a Call, at: &'a PoolRef) -> PoolCommands<'a> {
+        PoolCommands { tool: self, call, at }
     }
 }
 
@@ -74,20 +89,28 @@ fn osd_command(at: &PoolRef, tool: Tool, class: Class) -> Cmd {
     if matches!(class, Class::Change | Class::Lasting) { cmd.arg(OSD_TIMEOUT) } else { cmd }
 }
 
-/// `rbd` with its words, in a pool and namespace.
-fn rbd(at: &PoolRef, class: Class, words: &[&str]) -> Cmd {
-    let cmd = osd_command(at, Tool::Rbd, class).args(words).arg(format!("--pool={}", at.pool));
-    // An empty value is refused.
-    if at.namespace.is_empty() { cmd } else { cmd.arg(format!("--namespace={}", at.namespace)) }
-}
+impl PoolCommands<'_> {
+    /// `rbd` with its words, in the pool and namespace.
+    fn rbd(&self, class: Class, words: &[&str]) -> Cmd {
+        let PoolRef { pool, namespace, .. } = self.at;
+        let cmd = osd_command(self.at, Tool::Rbd, class).args(words).arg(format!("--pool={pool}"));
+        // An empty value is refused.
+        if namespace.is_empty() { cmd } else { cmd.arg(format!("--namespace={namespace}")) }
+    }
 
-/// `rbd` with its words, about an image.
-fn rbd_image(at: &PoolRef, class: Class, words: &[&str], image: ImageRef<'_>) -> Result<Cmd> {
-    let option = match image {
-        ImageRef::Name(name) => format!("--image={}", plain(name)?),
-        ImageRef::Id(id) => format!("--image-id={id}"),
-    };
-    Ok(rbd(at, class, words).arg(option))
+    /// `rbd` with its words, about an image.
+    fn rbd_image(&self, class: Class, words: &[&str], image: ImageRef<'_>) -> Result<Cmd> {
+        let option = match image {
+            ImageRef::Name(name) => format!("--image={}", plain(name)?),
+            ImageRef::Id(id) => format!("--image-id={id}"),
+        };
+        Ok(self.rbd(class, words).arg(option))
+    }
+
+    /// `pool/namespace/name`, for messages.
+    fn path(&self, name: impl fmt::Display) -> String {
+        path(self.at, name)
+    }
 }
 
 /// An image as options.
@@ -132,6 +155,10 @@ impl fmt::Display for ImageRef<'_> {
 }
 
 impl RbdTool for CommandTool {
+    fn bind<'a>(&'a self, call: &'a Call, at: &'a PoolRef) -> Box<dyn PoolTool + 'a> {
+        Box::new(self.at(call, at))
+    }
+
     fn usable(&self) -> Result<()> {
         Ok([Tool::Rbd, Tool::Rados].into_iter().try_for_each(|tool| self.runner.has(tool))?)
     }

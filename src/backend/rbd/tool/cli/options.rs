@@ -6,10 +6,8 @@ use serde::Deserialize;
 
 use super::answer::lacks_pool;
 use super::output::read;
-use super::{CommandTool, osd_command};
-use crate::backend::ceph::PoolRef;
+use super::{PoolCommands, osd_command};
 use crate::backend::rbd::tool::PoolOptions;
-use crate::dispatch::Call;
 use crate::error::Result;
 use crate::exec::{Class, Tool};
 
@@ -35,12 +33,13 @@ struct OptionRow {
 
 /// `rbd config pool ls`, which shows the value that holds in the pool and where it comes from. A namespace
 /// has the options of its pool.
-pub(super) fn pool_options(cli: &CommandTool, call: &Call, at: &PoolRef) -> Result<Option<PoolOptions>> {
-    let words = ["config", "pool", "ls", "--format=json", &at.pool];
-    match cli.run(call, &at.access, osd_command(at, Tool::Rbd, Class::Question).args(words)) {
+pub(super) fn pool_options(cli: &PoolCommands<'_>) -> Result<Option<PoolOptions>> {
+    let pool = &cli.at.pool;
+    let words = ["config", "pool", "ls", "--format=json", pool];
+    match cli.run(osd_command(cli.at, Tool::Rbd, Class::Question).args(words)) {
         Ok(output) => Ok(Some(options(read("rbd config pool ls", &output.stdout)?))),
         Err(failure) if lacks_pool(&failure) => Ok(None),
-        Err(failure) => Err(cli.error(call, failure, at, &format!("read the options of pool {}", at.pool))),
+        Err(failure) => Err(cli.error(failure, &format!("read the options of pool {pool}"))),
     }
 }
 

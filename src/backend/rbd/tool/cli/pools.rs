@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::CommandTool;
 use super::answer::{NeededFor, lacks_pool, no_pool};
 use super::output::read;
 use super::space::{free_space, free_spaces};
-use super::{CommandTool, rbd};
 use crate::backend::ceph::{ClusterAccess, ClusterTool, FreeSpace, ListedPool, PoolRef, Readmitted, ShutOut};
 use crate::dispatch::Call;
 use crate::error::Result;
@@ -53,23 +53,21 @@ impl ClusterTool for CommandTool {
     /// the lists above: they leave out pools that are for no application, which may have images all the same.
     fn has_pool(&self, call: &Call, at: &PoolRef) -> Result<bool> {
         let default = PoolRef { namespace: String::new(), ..at.clone() };
-        match self.run(call, &at.access, rbd(&default, Class::Question, &NAMESPACE_LS)) {
+        let pool = self.at(call, &default);
+        match pool.run(pool.rbd(Class::Question, &NAMESPACE_LS)) {
             Ok(_) => Ok(true),
             Err(failure) if lacks_pool(&failure) => Ok(false),
-            Err(failure) => {
-                Err(self.error(call, failure, &default, &format!("look whether there is pool {:?}", at.pool)))
-            }
+            Err(failure) => Err(pool.error(failure, &format!("look whether there is pool {:?}", at.pool))),
         }
     }
 
     /// `rbd namespace ls`
     fn namespaces(&self, call: &Call, at: &PoolRef) -> Result<Vec<String>> {
         let default = PoolRef { namespace: String::new(), ..at.clone() };
-        let cmd = rbd(&default, Class::Question, &NAMESPACE_LS);
+        let pool = self.at(call, &default);
         let doing = || format!("list the namespaces of pool {}", at.pool);
-        let output = self
-            .run(call, &at.access, cmd)
-            .map_err(|failure| self.error(call, failure, &default, &doing()))?;
+        let output = pool.run(pool.rbd(Class::Question, &NAMESPACE_LS));
+        let output = output.map_err(|failure| pool.error(failure, &doing()))?;
         Ok(read::<Vec<NamespaceRow>>("rbd namespace ls", &output.stdout)?
             .into_iter()
             .map(|row| row.name)

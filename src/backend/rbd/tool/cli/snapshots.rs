@@ -2,122 +2,96 @@
 
 use serde::de::IgnoredAny;
 
-use super::answer::{absent, is, missing_data_pool};
-use super::images::{NOT_OPENED, change, layout};
-use super::output::{SnapOutput, read};
-use super::{CommandTool, destination, path, rbd_image};
-use crate::backend::ceph::PoolRef;
+use super::answer::{NOT_OPENED, absent, is, missing_data_pool};
+use super::images::layout;
+use super::output::SnapOutput;
+use super::{PoolCommands, destination};
 use crate::backend::rbd::tool::{
     Changed, ImageRef, Made, NewClone, Removed, RemovedByNumber, SnapshotInfo, SnapshotTool,
 };
-use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::Class;
 
-impl SnapshotTool for CommandTool {
-    /// `rbd snap create`
-    fn create_snapshot(
+impl PoolCommands<'_> {
+    /// `rbd snap ls --all`: what `which` makes of the snapshots of an image.
+    pub(super) fn snap_ls<T>(
         &self,
-        call: &Call,
-        at: &PoolRef,
-        image: &str,
-        snapshot: &str,
-    ) -> Result<Option<Made>> {
-        let cmd = rbd_image(at, Class::Change, &["snap", "create", "--no-progress"], ImageRef::Name(image))?;
-        match self.run(call, &at.access, cmd.arg(format!("--snap={snapshot}"))) {
+        image: ImageRef<'_>,
+        which: fn(SnapOutput) -> Option<T>,
+    ) -> Result<Option<Vec<T>>> {
+        let words = ["snap", "ls", "--all"];
+        let rows = self.question::<Vec<SnapOutput>>(&words, image, "list the snapshots of")?;
+        Ok(rows.map(|rows| rows.into_iter().filter_map(which).collect()))
+    }
+}
+
+impl SnapshotTool for PoolCommands<'_> {
+    /// `rbd snap create`
+    fn create_snapshot(&self, image: &str, snapshot: &str) -> Result<Option<Made>> {
+        let words = ["snap", "create", "--no-progress"];
+        let cmd = self.rbd_image(Class::Change, &words, ImageRef::Name(image))?;
+        let doing = || format!("take snapshot {}@{snapshot}", self.path(image));
+        match self.run(cmd.arg(format!("--snap={snapshot}"))) {
             Ok(_) => Ok(Some(Made::New)),
             Err(failure) if is(&failure, libc::EEXIST) => Ok(Some(Made::Taken)),
             Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
-            Err(failure) if is(&failure, libc::EROFS) => {
-                Err(of_copy(&format!("take snapshot {}@{snapshot}", path(at, image))))
-            }
-            Err(failure) => {
-                Err(self.error(call, failure, at, &format!("take snapshot {}@{snapshot}", path(at, image))))
-            }
+            Err(failure) if is(&failure, libc::EROFS) => Err(of_copy(&doing())),
+            Err(failure) => Err(self.error(failure, &doing())),
         }
     }
 
     /// `rbd snap ls --all`
-    fn snapshots(&self, call: &Call, at: &PoolRef, image: ImageRef<'_>) -> Result<Option<Vec<SnapshotInfo>>> {
-        let cmd = rbd_image(at, Class::Question, &["snap", "ls", "--all", "--format=json"], image)?;
-        match self.ask(call, &at.access, cmd) {
-            Ok(output) => {
-                let rows = read::<Vec<SnapOutput>>("rbd snap ls", &output.stdout)?;
-                Ok(Some(rows.into_iter().filter_map(SnapOutput::snap).collect()))
-            }
-            Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(None),
-            Err(failure) => Err(self.error(
-                call,
-                failure,
-                at,
-                &format!("list the snapshots of image {}", path(at, image)),
-            )),
-        }
+    fn snapshots(&self, image: ImageRef<'_>) -> Result<Option<Vec<SnapshotInfo>>> {
+        self.snap_ls(image, SnapOutput::snap)
     }
 
     /// `rbd snap rm`. Without --force: that would flatten the clones of a protected snapshot.
-    fn remove_snapshot(
-        &self,
-        call: &Call,
-        at: &PoolRef,
-        image: ImageRef<'_>,
-        snapshot: &str,
-    ) -> Result<Removed> {
-        let cmd = rbd_image(at, Class::Change, &["snap", "rm", "--no-progress"], image)?;
-        let doing = || format!("delete snapshot {}@{snapshot}", path(at, image));
-        match self.run(call, &at.access, cmd.arg(format!("--snap={snapshot}"))) {
+    fn remove_snapshot(&self, image: ImageRef<'_>, snapshot: &str) -> Result<Removed> {
+        let cmd = self.rbd_image(Class::Change, &["snap", "rm", "--no-progress"], image)?;
+        let doing = || format!("delete snapshot {}@{snapshot}", self.path(image));
+        match self.run(cmd.arg(format!("--snap={snapshot}"))) {
             Ok(_) => Ok(Removed::Gone),
             Err(failure) if absent(&failure, &[NOT_OPENED, "failed to remove snapshot: "]) => {
                 Ok(Removed::Absent)
             }
             Err(failure) if failure.says("is protected from removal") => Err(protected(&doing())),
             Err(failure) if is(&failure, libc::EROFS) => Err(of_copy(&doing())),
-            Err(failure) => Err(self.error(call, failure, at, &doing())),
+            Err(failure) => Err(self.error(failure, &doing())),
         }
     }
 
     /// `rbd children --all`. In 16.2 it takes no id.
-    fn has_clones(&self, call: &Call, at: &PoolRef, image: &str) -> Result<bool> {
-        let words = ["children", "--all", "--format=json"];
-        let cmd = rbd_image(at, Class::Question, &words, ImageRef::Name(image))?;
-        match self.ask(call, &at.access, cmd) {
-            Ok(output) => Ok(!read::<Vec<IgnoredAny>>("rbd children", &output.stdout)?.is_empty()),
-            Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(false),
-            Err(failure) => {
-                Err(self.error(call, failure, at, &format!("list the clones of image {}", path(at, image))))
-            }
-        }
+    fn has_clones(&self, image: &str) -> Result<bool> {
+        let (words, image) = (["children", "--all"], ImageRef::Name(image));
+        let clones = self.question::<Vec<IgnoredAny>>(&words, image, "list the clones of")?;
+        Ok(clones.is_some_and(|clones| !clones.is_empty()))
     }
 
     /// `rbd snap rm --snap-id`, which takes no `--no-progress`. In the trash, one with clones is "protected".
-    fn remove_snapshot_by_number(
-        &self,
-        call: &Call,
-        at: &PoolRef,
-        image: &str,
-        snapshot: u64,
-    ) -> Result<RemovedByNumber> {
-        let cmd = rbd_image(at, Class::Change, &["snap", "rm"], ImageRef::Id(image))?;
-        let doing = || format!("delete snapshot {snapshot} of image {}", path(at, ImageRef::Id(image)));
-        match self.run(call, &at.access, cmd.arg(format!("--snap-id={snapshot}"))) {
+    fn remove_snapshot_by_number(&self, image: &str, snapshot: u64) -> Result<RemovedByNumber> {
+        let cmd = self.rbd_image(Class::Change, &["snap", "rm"], ImageRef::Id(image))?;
+        let doing = || format!("delete snapshot {snapshot} of image {}", self.path(ImageRef::Id(image)));
+        match self.run(cmd.arg(format!("--snap-id={snapshot}"))) {
             Ok(_) => Ok(RemovedByNumber::Gone),
             Err(failure) if absent(&failure, &[NOT_OPENED, "failed to remove snapshot: "]) => {
                 Ok(RemovedByNumber::Absent)
             }
             Err(failure) if failure.says("is protected from removal") => Ok(RemovedByNumber::Protected),
             Err(failure) if is(&failure, libc::EROFS) => Err(of_copy(&doing())),
-            Err(failure) => Err(self.error(call, failure, at, &doing())),
+            Err(failure) => Err(self.error(failure, &doing())),
         }
     }
 
     /// `rbd clone`, of version 2 whatever the cluster's default: its parent need not be protected, and can be
     /// deleted.
-    fn clone_image(&self, call: &Call, clone: &NewClone<'_>) -> Result<Option<Made>> {
-        let NewClone { from: at, image, snapshot, to, name, layout: how } = *clone;
+    fn clone_image(&self, clone: &NewClone<'_>) -> Result<Option<Made>> {
+        let NewClone { from, image, snapshot, to, name, layout: how } = *clone;
+        let (from, to) = (self.tool.at(self.call, from), self.tool.at(self.call, to));
         let words = ["clone", "--rbd-default-clone-format=2"];
-        let cmd =
-            rbd_image(at, Class::Change, &words, ImageRef::Name(image))?.arg(format!("--snap={snapshot}"));
-        match self.run(call, &at.access, cmd.args(destination(to, name)?).args(layout(how))) {
+        let cmd = from.rbd_image(Class::Change, &words, ImageRef::Name(image))?;
+        let cmd = cmd.arg(format!("--snap={snapshot}")).args(destination(to.at, name)?).args(layout(how));
+        let doing = || format!("clone {}@{snapshot} to {}", from.path(image), to.path(name));
+        match from.run(cmd) {
             Ok(_) => Ok(Some(Made::New)),
             Err(failure) if is(&failure, libc::EEXIST) => Ok(Some(Made::Taken)),
             Err(failure)
@@ -126,47 +100,40 @@ impl SnapshotTool for CommandTool {
                 Ok(None)
             }
             Err(failure) if failure.says("parent snapshot must be protected") => {
-                let doing = format!("clone {}@{snapshot} to {}", path(at, image), path(to, name));
-                Err(without_clones(&doing, &to.pool))
+                Err(without_clones(&doing(), &to.at.pool))
             }
             Err(failure) => {
-                let doing = format!("clone {}@{snapshot} to {}", path(at, image), path(to, name));
                 // rbd quotes the pool or namespace that it misses: the new image's, if it is not the
                 // source's.
-                let theirs =
-                    [&at.pool, &at.namespace].into_iter().any(|name| failure.says(&format!("'{name}'")));
-                Err(if theirs {
-                    self.error(call, failure, at, &doing)
-                } else {
-                    self.not_made(call, failure, to, how, &doing)
-                })
+                let is_theirs = |name: &&String| failure.says(&format!("'{name}'"));
+                match [&from.at.pool, &from.at.namespace].iter().any(is_theirs) {
+                    true => Err(from.error(failure, &doing())),
+                    false => Err(to.not_made(failure, how, &doing())),
+                }
             }
         }
     }
 
     /// `rbd flatten`
-    fn flatten(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
-        let cmd = rbd_image(at, Class::Lasting, &["flatten", "--no-progress"], ImageRef::Name(image))?;
-        change(self, call, at, image, cmd, "copy all data of the parent")
+    fn flatten(&self, image: &str) -> Result<Changed> {
+        let words = ["flatten", "--no-progress"];
+        self.change(Class::Lasting, &words, image, &[], "copy all data of the parent")
     }
 
     /// `rbd feature disable`
-    fn disable_features(&self, call: &Call, at: &PoolRef, image: &str, features: &[&str]) -> Result<Changed> {
-        let cmd = rbd_image(at, Class::Change, &["feature", "disable"], ImageRef::Name(image))?;
-        change(self, call, at, image, cmd.args(features), "disable features")
+    fn disable_features(&self, image: &str, features: &[&str]) -> Result<Changed> {
+        self.change(Class::Change, &["feature", "disable"], image, features, "disable features")
     }
 
     /// `rbd feature enable`
-    fn enable_features(&self, call: &Call, at: &PoolRef, image: &str, features: &[&str]) -> Result<Changed> {
-        let cmd = rbd_image(at, Class::Change, &["feature", "enable"], ImageRef::Name(image))?;
-        change(self, call, at, image, cmd.args(features), "enable features")
+    fn enable_features(&self, image: &str, features: &[&str]) -> Result<Changed> {
+        self.change(Class::Change, &["feature", "enable"], image, features, "enable features")
     }
 
     /// `rbd object-map rebuild`
-    fn rebuild_object_map(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
+    fn rebuild_object_map(&self, image: &str) -> Result<Changed> {
         let words = ["object-map", "rebuild", "--no-progress"];
-        let cmd = rbd_image(at, Class::Lasting, &words, ImageRef::Name(image))?;
-        change(self, call, at, image, cmd, "rebuild the object map")
+        self.change(Class::Lasting, &words, image, &[], "rebuild the object map")
     }
 }
 

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::state::{Disk, Link, Pool, State, path};
-use super::{FakeCluster, Fault};
+use super::{FakeCluster, FakePool, Fault};
 use crate::backend::ceph::{ClusterAccess, ClusterTool};
 use crate::backend::ceph::{FreeSpace, ListedPool, PoolRef, Readmitted, ShutOut};
 use crate::backend::rbd::tool::{
     Changed, ImageInfo, ImageRef, ImageTool, Limits, ListedImage, LockHolder, LockRequest, LockState,
-    LockTarget, LockTool, Locked, Made, NewClone, NewImage, PoolOptions, RbdTool, Removed, RemovedByNumber,
-    Renamed, SnapshotInfo, SnapshotTool, TrashTool, Trashed, Watcher,
+    LockTarget, LockTool, Locked, Made, NewClone, NewImage, PoolOptions, PoolTool, RbdTool, Removed,
+    RemovedByNumber, Renamed, SnapshotInfo, SnapshotTool, TrashTool, Trashed, Watcher,
 };
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
@@ -26,69 +26,73 @@ fn told(image: ImageRef<'_>) -> String {
     }
 }
 
-/// What whoever runs commands does when their turn comes.
-fn begin(call: &Call) -> Result<()> {
-    if call.may_begin() { Ok(()) } else { Err(Error::timeout("it may not be begun any more")) }
-}
-
-impl FakeCluster {
+impl FakePool {
     /// A step that only reads.
-    pub(super) fn ask<T>(&self, step: String, at: &PoolRef, read: impl FnOnce(&State) -> T) -> Result<T> {
-        self.step(step, |state| state.check(at).map(|()| read(state)))
+    pub(super) fn ask<T>(&self, step: String, read: impl FnOnce(&State) -> T) -> Result<T> {
+        self.step(step, |state| state.check(&self.at).map(|()| read(state)))
     }
 
     /// A step that changes one image, known by name.
     fn change(
         &self,
         step: String,
-        at: &PoolRef,
         image: &str,
         change: impl FnOnce(&mut Disk) -> Result<()>,
     ) -> Result<Changed> {
         self.step(step, |state| {
-            state.check_room(at)?;
-            match state.find_mut(at, ImageRef::Name(image)) {
+            state.check_room(&self.at)?;
+            match state.find_mut(&self.at, ImageRef::Name(image)) {
                 Some(disk) => change(disk).map(|()| Changed::Done),
                 None => Ok(Changed::Absent),
             }
         })
     }
+
+    /// What whoever runs commands does when their turn comes.
+    fn begin(&self) -> Result<()> {
+        if self.call.may_begin() { Ok(()) } else { Err(Error::timeout("it may not be begun any more")) }
+    }
 }
 
-impl ImageTool for FakeCluster {
-    fn create(&self, _: &Call, at: &PoolRef, image: &NewImage<'_>) -> Result<Made> {
+impl ImageTool for FakePool {
+    fn create(&self, image: &NewImage<'_>) -> Result<Made> {
         let step = format!("create {}", image.name);
-        self.half_step(step, |state| state.create(at, image), |state| state.create_half(at, image))
+        self.half_step(
+            step,
+            |state| state.create(&self.at, image),
+            |state| state.create_half(&self.at, image),
+        )
     }
 
-    fn info(&self, _: &Call, at: &PoolRef, image: ImageRef<'_>) -> Result<Option<ImageInfo>> {
+    fn info(&self, image: ImageRef<'_>) -> Result<Option<ImageInfo>> {
         let step = format!("info {}", told(image));
         let told = |info: ImageInfo| match image {
             ImageRef::Name(name) => ImageInfo { name: name.to_string(), ..info },
             ImageRef::Id(_) => info,
         };
-        self.ask(step, at, |state| state.find(at, image).map(|disk| told(state.info(disk))))
+        self.ask(step, |state| state.find(&self.at, image).map(|disk| told(state.info(disk))))
     }
 
-    fn metadata(&self, _: &Call, at: &PoolRef, image: &str, key: &str) -> Result<Option<String>> {
-        let value = |state: &State| state.find(at, ImageRef::Name(image))?.metadata.get(key).cloned();
-        self.ask(format!("metadata {image} {key}"), at, value)
+    fn metadata(&self, image: &str, key: &str) -> Result<Option<String>> {
+        let value = |state: &State| state.find(&self.at, ImageRef::Name(image))?.metadata.get(key).cloned();
+        self.ask(format!("metadata {image} {key}"), value)
     }
 
-    fn all_metadata(&self, _: &Call, at: &PoolRef, image: &str) -> Result<Option<BTreeMap<String, String>>> {
-        let all = |state: &State| state.find(at, ImageRef::Name(image)).map(|disk| disk.metadata.clone());
-        self.ask(format!("all_metadata {image}"), at, all)
+    fn all_metadata(&self, image: &str) -> Result<Option<BTreeMap<String, String>>> {
+        let all =
+            |state: &State| state.find(&self.at, ImageRef::Name(image)).map(|disk| disk.metadata.clone());
+        self.ask(format!("all_metadata {image}"), all)
     }
 
-    fn set_metadata(&self, _: &Call, at: &PoolRef, image: &str, key: &str, value: &str) -> Result<Changed> {
-        self.change(format!("set_metadata {image} {key}"), at, image, |disk| {
+    fn set_metadata(&self, image: &str, key: &str, value: &str) -> Result<Changed> {
+        self.change(format!("set_metadata {image} {key}"), image, |disk| {
             disk.metadata.insert(key.to_string(), value.to_string());
             Ok(())
         })
     }
 
-    fn set_limits(&self, _: &Call, at: &PoolRef, image: &str, limits: Limits<'_>) -> Result<Changed> {
-        self.change(format!("set_limits {image}"), at, image, |disk| {
+    fn set_limits(&self, image: &str, limits: Limits<'_>) -> Result<Changed> {
+        self.change(format!("set_limits {image}"), image, |disk| {
             // That is where the cluster keeps them, so clones take them over with the rest.
             disk.metadata
                 .extend(limits.iter().map(|(name, value)| (format!("conf_{name}"), value.to_string())));
@@ -96,47 +100,49 @@ impl ImageTool for FakeCluster {
         })
     }
 
-    fn list(&self, _: &Call, at: &PoolRef) -> Result<Vec<ListedImage>> {
-        self.ask("list".to_string(), at, |state| state.entries(at))
+    fn list(&self) -> Result<Vec<ListedImage>> {
+        self.ask("list".to_string(), |state| state.entries(&self.at))
     }
 
-    fn names(&self, _: &Call, at: &PoolRef) -> Result<Vec<String>> {
-        self.ask("names".to_string(), at, |state| state.names(at))
+    fn names(&self) -> Result<Vec<String>> {
+        self.ask("names".to_string(), |state| state.names(&self.at))
     }
 
     /// No step: it changes nothing, and is asked once a minute.
-    fn pool_options(&self, _: &Call, at: &PoolRef) -> Result<Option<PoolOptions>> {
-        Ok(self.0.lock().state.pools.get(&at.pool).map(|pool| pool.options.clone()))
+    fn pool_options(&self) -> Result<Option<PoolOptions>> {
+        Ok(self.0.lock().state.pools.get(&self.at.pool).map(|pool| pool.options.clone()))
     }
 
-    fn remove(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed> {
-        begin(call)?;
-        let act = |state: &mut State| state.check(at).map(|()| state.remove_named(at, image));
+    fn remove(&self, image: &str) -> Result<Removed> {
+        self.begin()?;
+        let act = |state: &mut State| state.check(&self.at).map(|()| state.remove_named(&self.at, image));
         self.broken_step(format!("remove {image}"), act, |state, fault| match fault {
-            Fault::HalfMoved => state.move_half(at, image),
-            _ => state.remove_half(at, image),
+            Fault::HalfMoved => state.move_half(&self.at, image),
+            _ => state.remove_half(&self.at, image),
         })
     }
 
-    fn remove_large(&self, call: &Call, at: &PoolRef, image: &str) -> Result<Removed> {
-        self.remove(call, at, image)
+    fn remove_large(&self, image: &str) -> Result<Removed> {
+        self.remove(image)
     }
 
-    fn rename(&self, call: &Call, at: &PoolRef, from: &str, to: &str) -> Result<Renamed> {
-        begin(call)?;
-        let act = |state: &mut State| state.check(at).map(|()| state.rename(at, from, to));
+    fn rename(&self, from: &str, to: &str) -> Result<Renamed> {
+        self.begin()?;
+        let act = |state: &mut State| state.check(&self.at).map(|()| state.rename(&self.at, from, to));
         self.broken_step(format!("rename {from} {to}"), act, |state, fault| {
-            state.rename_half(at, from, to, fault)
+            state.rename_half(&self.at, from, to, fault)
         })
     }
 
-    fn remove_name(&self, _: &Call, at: &PoolRef, name: &str) -> Result<()> {
-        let act = |state: &mut State| state.check(at).map(|()| state.second_names.remove(&path(at, name)));
+    fn remove_name(&self, name: &str) -> Result<()> {
+        let act = |state: &mut State| {
+            state.check(&self.at).map(|()| state.second_names.remove(&path(&self.at, name)))
+        };
         self.step(format!("remove_name {name}"), act).map(drop)
     }
 
-    fn resize(&self, _: &Call, at: &PoolRef, image: &str, size: u64) -> Result<Changed> {
-        self.change(format!("resize {image}"), at, image, |disk| {
+    fn resize(&self, image: &str, size: u64) -> Result<Changed> {
+        self.change(format!("resize {image}"), image, |disk| {
             if size < disk.size {
                 return Err(Error::internal(format!(
                     "image {image:?} has {} bytes: it is not made smaller",
@@ -148,56 +154,46 @@ impl ImageTool for FakeCluster {
         })
     }
 
-    fn watchers(&self, _: &Call, at: &PoolRef, image: &str) -> Result<Option<Vec<Watcher>>> {
+    fn watchers(&self, image: &str) -> Result<Option<Vec<Watcher>>> {
         let watchers =
-            |state: &State| state.find(at, ImageRef::Name(image)).map(|disk| disk.watchers.clone());
-        self.ask(format!("watchers {image}"), at, watchers)
+            |state: &State| state.find(&self.at, ImageRef::Name(image)).map(|disk| disk.watchers.clone());
+        self.ask(format!("watchers {image}"), watchers)
     }
 }
 
-impl SnapshotTool for FakeCluster {
-    fn create_snapshot(&self, _: &Call, at: &PoolRef, image: &str, snapshot: &str) -> Result<Option<Made>> {
-        let act =
-            |state: &mut State| state.check_room(at).map(|()| state.create_snapshot(at, image, snapshot));
+impl SnapshotTool for FakePool {
+    fn create_snapshot(&self, image: &str, snapshot: &str) -> Result<Option<Made>> {
+        let act = |state: &mut State| {
+            state.check_room(&self.at).map(|()| state.create_snapshot(&self.at, image, snapshot))
+        };
         self.step(format!("take_snapshot {image}@{snapshot}"), act)
     }
 
-    fn snapshots(&self, _: &Call, at: &PoolRef, image: ImageRef<'_>) -> Result<Option<Vec<SnapshotInfo>>> {
+    fn snapshots(&self, image: ImageRef<'_>) -> Result<Option<Vec<SnapshotInfo>>> {
         let all = |disk: &Disk| disk.snapshots.iter().map(|shot| shot.snap.clone()).collect();
-        self.ask(format!("snapshots {}", told(image)), at, |state| state.find(at, image).map(all))
+        self.ask(format!("snapshots {}", told(image)), |state| state.find(&self.at, image).map(all))
     }
 
-    fn remove_snapshot(
-        &self,
-        _: &Call,
-        at: &PoolRef,
-        image: ImageRef<'_>,
-        snapshot: &str,
-    ) -> Result<Removed> {
-        let act =
-            |state: &mut State| state.check(at).and_then(|()| state.remove_snapshot(at, image, snapshot));
+    fn remove_snapshot(&self, image: ImageRef<'_>, snapshot: &str) -> Result<Removed> {
+        let act = |state: &mut State| {
+            state.check(&self.at).and_then(|()| state.remove_snapshot(&self.at, image, snapshot))
+        };
         self.step(format!("remove_snapshot {}@{snapshot}", told(image)), act)
     }
 
-    fn has_clones(&self, _: &Call, at: &PoolRef, image: &str) -> Result<bool> {
-        self.ask(format!("has_clones {image}"), at, |state| {
-            state.find(at, ImageRef::Name(image)).is_some_and(|disk| state.has_clones(&disk.id))
+    fn has_clones(&self, image: &str) -> Result<bool> {
+        self.ask(format!("has_clones {image}"), |state| {
+            state.find(&self.at, ImageRef::Name(image)).is_some_and(|disk| state.has_clones(&disk.id))
         })
     }
 
-    fn remove_snapshot_by_number(
-        &self,
-        _: &Call,
-        at: &PoolRef,
-        image: &str,
-        snapshot: u64,
-    ) -> Result<RemovedByNumber> {
+    fn remove_snapshot_by_number(&self, image: &str, snapshot: u64) -> Result<RemovedByNumber> {
         let link = Link { image: image.to_string(), snapshot };
-        let act = |state: &mut State| state.check(at).map(|()| state.remove_snapshot_by_number(&link));
+        let act = |state: &mut State| state.check(&self.at).map(|()| state.remove_snapshot_by_number(&link));
         self.step(format!("remove_snapshot_by_number #{image}@{snapshot}"), act)
     }
 
-    fn clone_image(&self, _: &Call, clone: &NewClone<'_>) -> Result<Option<Made>> {
+    fn clone_image(&self, clone: &NewClone<'_>) -> Result<Option<Made>> {
         let NewClone { from, image, snapshot, to, name, layout } = *clone;
         let act = |state: &mut State| {
             state.check(from)?;
@@ -207,64 +203,67 @@ impl SnapshotTool for FakeCluster {
         self.half_step(format!("clone_image {image}@{snapshot} {name}"), act, half)
     }
 
-    fn flatten(&self, _: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
-        let act = |state: &mut State| state.check_room(at).and_then(|()| state.flatten(at, image));
-        self.half_step(format!("flatten {image}"), act, |state| state.flatten_half(at, image))
+    fn flatten(&self, image: &str) -> Result<Changed> {
+        let act =
+            |state: &mut State| state.check_room(&self.at).and_then(|()| state.flatten(&self.at, image));
+        self.half_step(format!("flatten {image}"), act, |state| state.flatten_half(&self.at, image))
     }
 
-    fn disable_features(&self, _: &Call, at: &PoolRef, image: &str, features: &[&str]) -> Result<Changed> {
-        self.change(format!("disable_features {image}"), at, image, |disk| {
+    fn disable_features(&self, image: &str, features: &[&str]) -> Result<Changed> {
+        self.change(format!("disable_features {image}"), image, |disk| {
             let has_all = features.iter().all(|feature| disk.features.remove(*feature));
             if has_all { Ok(()) } else { Err(Error::invalid("features that are already disabled")) }
         })
     }
 
-    fn enable_features(&self, _: &Call, at: &PoolRef, image: &str, features: &[&str]) -> Result<Changed> {
-        self.change(format!("enable_features {image}"), at, image, |disk| {
+    fn enable_features(&self, image: &str, features: &[&str]) -> Result<Changed> {
+        self.change(format!("enable_features {image}"), image, |disk| {
             let has_none = features.iter().all(|feature| disk.features.insert((*feature).to_string()));
             disk.is_map_invalid = true;
             if has_none { Ok(()) } else { Err(Error::invalid("features that are already enabled")) }
         })
     }
 
-    fn rebuild_object_map(&self, _: &Call, at: &PoolRef, image: &str) -> Result<Changed> {
-        self.change(format!("rebuild_object_map {image}"), at, image, |disk| {
+    fn rebuild_object_map(&self, image: &str) -> Result<Changed> {
+        self.change(format!("rebuild_object_map {image}"), image, |disk| {
             disk.is_map_invalid = false;
             Ok(())
         })
     }
 }
 
-impl TrashTool for FakeCluster {
-    fn trash(&self, _: &Call, at: &PoolRef) -> Result<Vec<Trashed>> {
-        self.ask("trash".to_string(), at, |state| state.in_trash(at))
+impl TrashTool for FakePool {
+    fn trash(&self) -> Result<Vec<Trashed>> {
+        self.ask("trash".to_string(), |state| state.in_trash(&self.at))
     }
 
-    fn purge(&self, _: &Call, at: &PoolRef, id: &str) -> Result<Removed> {
-        self.step(format!("purge #{id}"), |state| state.check(at).map(|()| state.purge(at, id)))
+    fn purge(&self, id: &str) -> Result<Removed> {
+        self.step(format!("purge #{id}"), |state| state.check(&self.at).map(|()| state.purge(&self.at, id)))
     }
 }
 
-impl LockTool for FakeCluster {
-    fn lock(&self, call: &Call, at: &PoolRef, on: LockTarget<'_>, hold: &LockRequest) -> Result<Locked> {
-        begin(call)?;
+impl LockTool for FakePool {
+    fn lock(&self, on: LockTarget<'_>, hold: &LockRequest) -> Result<Locked> {
+        self.begin()?;
         self.step(format!("lock {on:?} {}", hold.cookie), |state| {
-            state.check_room(at).map(|()| state.lock(at, on, hold))
+            state.check_room(&self.at).map(|()| state.lock(&self.at, on, hold))
         })
     }
 
-    fn lock_state(&self, _: &Call, at: &PoolRef, on: LockTarget<'_>) -> Result<LockState> {
-        self.step(format!("holders {on:?}"), |state| state.check(at).map(|()| state.lock_state(at, on)))
+    fn lock_state(&self, on: LockTarget<'_>) -> Result<LockState> {
+        self.step(format!("holders {on:?}"), |state| {
+            state.check(&self.at).map(|()| state.lock_state(&self.at, on))
+        })
     }
 
-    fn unlock(&self, _: &Call, at: &PoolRef, on: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
-        let act = |state: &mut State| state.check(at).map(|()| state.unlock(at, on, holder));
+    fn unlock(&self, on: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
+        let act = |state: &mut State| state.check(&self.at).map(|()| state.unlock(&self.at, on, holder));
         self.step(format!("unlock {on:?} {}", holder.cookie), act)
     }
 
-    fn remove_lockable(&self, _: &Call, at: &PoolRef, on: LockTarget<'_>) -> Result<()> {
+    fn remove_lockable(&self, on: LockTarget<'_>) -> Result<()> {
         self.step(format!("remove_lockable {on:?}"), |state| {
-            state.check(at).map(|()| state.remove_object(at, on))
+            state.check(&self.at).map(|()| state.remove_object(&self.at, on))
         })
     }
 }
@@ -316,6 +315,10 @@ impl ClusterTool for FakeCluster {
 }
 
 impl RbdTool for FakeCluster {
+    fn bind<'a>(&'a self, call: &'a Call, at: &'a PoolRef) -> Box<dyn PoolTool + 'a> {
+        Box::new(FakePool { cluster: self.clone(), call: call.clone(), at: at.clone() })
+    }
+
     fn usable(&self) -> Result<()> {
         if self.0.lock().state.without_tools { Err(Error::precondition("there is no rbd")) } else { Ok(()) }
     }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use super::FakeCluster;
 use super::mirrored::MirroredDisk;
 use super::state::{Disk, State};
+use super::{FakeCluster, FakePool};
 use crate::backend::MirroringMode;
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::types::NON_PRIMARY;
@@ -14,7 +14,6 @@ use crate::backend::rbd::tool::{
     MirrorTool, Mirroring, Promoted,
 };
 use crate::backend::replication::Schedule;
-use crate::dispatch::Call;
 use crate::error::{Error, Result};
 
 impl FakeCluster {
@@ -95,23 +94,24 @@ impl FakeCluster {
     }
 }
 
-impl MirrorTool for FakeCluster {
-    fn mirror_pool(&self, _: &Call, at: &PoolRef) -> Result<MirrorPool> {
-        self.ask("mirror_pool".to_string(), at, |state| state.mirror.pool.clone())
+impl MirrorTool for FakePool {
+    fn mirror_pool(&self) -> Result<MirrorPool> {
+        self.ask("mirror_pool".to_string(), |state| state.mirror.pool.clone())
     }
 
-    fn mirror_daemons(&self, _: &Call, at: &PoolRef) -> Result<BTreeSet<String>> {
-        self.ask("mirror_daemons".to_string(), at, |state| state.mirror.daemons.clone())
+    fn mirror_daemons(&self) -> Result<BTreeSet<String>> {
+        self.ask("mirror_daemons".to_string(), |state| state.mirror.daemons.clone())
     }
 
-    fn mirror_status(&self, _: &Call, at: &PoolRef, image: &str) -> Result<Option<MirrorStatus>> {
-        let status = |state: &State| mirrored(state, at, image).and_then(|disk| disk.mirror.status.clone());
-        self.ask(format!("mirror_status {image}"), at, status)
+    fn mirror_status(&self, image: &str) -> Result<Option<MirrorStatus>> {
+        let status =
+            |state: &State| mirrored(state, &self.at, image).and_then(|disk| disk.mirror.status.clone());
+        self.ask(format!("mirror_status {image}"), status)
     }
 
-    fn mirrored_images(&self, _: &Call, at: &PoolRef) -> Result<Vec<(String, Option<bool>)>> {
-        self.ask("mirrored_images".to_string(), at, |state| {
-            let images = state.images_in(at).filter_map(|disk| {
+    fn mirrored_images(&self) -> Result<Vec<(String, Option<bool>)>> {
+        self.ask("mirrored_images".to_string(), |state| {
+            let images = state.images_in(&self.at).filter_map(|disk| {
                 let mirroring = disk.mirror.mirroring.as_ref()?;
                 Some((disk.name.clone(), Some(mirroring.primary)))
             });
@@ -119,20 +119,21 @@ impl MirrorTool for FakeCluster {
         })
     }
 
-    fn mirror_snapshots(&self, _: &Call, at: &PoolRef, image: &str) -> Result<Option<Vec<MirrorSnapshot>>> {
-        let all =
-            |state: &State| state.find(at, ImageRef::Name(image)).map(|disk| disk.mirror.snapshots.clone());
-        self.ask(format!("mirror_snapshots {image}"), at, all)
+    fn mirror_snapshots(&self, image: &str) -> Result<Option<Vec<MirrorSnapshot>>> {
+        let all = |state: &State| {
+            state.find(&self.at, ImageRef::Name(image)).map(|disk| disk.mirror.snapshots.clone())
+        };
+        self.ask(format!("mirror_snapshots {image}"), all)
     }
 
-    fn has_bare_tag(&self, _: &Call, at: &PoolRef, image: &str, _: &str) -> Result<bool> {
-        self.ask(format!("has_bare_tag {image}"), at, |state| {
-            mirrored(state, at, image).is_some_and(|disk| disk.mirror.bare_tag)
+    fn has_bare_tag(&self, image: &str, _: &str) -> Result<bool> {
+        self.ask(format!("has_bare_tag {image}"), |state| {
+            mirrored(state, &self.at, image).is_some_and(|disk| disk.mirror.bare_tag)
         })
     }
 
-    fn enable_mirroring(&self, _: &Call, at: &PoolRef, image: &str, mode: MirroringMode) -> Result<()> {
-        self.mirror(format!("enable_mirroring {image} {}", mode.word()), at, image, |disk| {
+    fn enable_mirroring(&self, image: &str, mode: MirroringMode) -> Result<()> {
+        self.mirror(format!("enable_mirroring {image} {}", mode.word()), image, |disk| {
             if disk.mirroring.is_some() {
                 return Err(refused("mirrored already"));
             }
@@ -143,7 +144,7 @@ impl MirrorTool for FakeCluster {
         })
     }
 
-    fn disable_mirroring(&self, _: &Call, at: &PoolRef, image: &str, force: bool) -> Result<()> {
+    fn disable_mirroring(&self, image: &str, force: bool) -> Result<()> {
         let step = format!("disable_mirroring {image}{}", if force { " --force" } else { "" });
         let act = |disk: &mut MirroredDisk| {
             let is_copy = disk.snapshots.last().is_some_and(|top| top.kind != Kind::Primary);
@@ -155,62 +156,62 @@ impl MirrorTool for FakeCluster {
         };
         self.half_step(
             step,
-            |state| on_mirrored(state, at, image, act),
+            |state| on_mirrored(state, &self.at, image, act),
             |state| {
                 let half = |disk: &mut MirroredDisk| {
                     let ending =
                         |it: &mut Mirroring| (it.state, it.primary) = (MirrorState::Disabling, false);
                     disk.mirroring.as_mut().map(ending).ok_or_else(|| refused("not mirrored"))
                 };
-                drop(on_mirrored(state, at, image, half));
+                drop(on_mirrored(state, &self.at, image, half));
             },
         )
     }
 
-    fn promote(&self, _: &Call, at: &PoolRef, image: &str) -> Result<Promoted> {
+    fn promote(&self, image: &str) -> Result<Promoted> {
         self.step(format!("promote {image}"), |state| {
             let mut outcome = Promoted::Done;
-            on_mirrored(state, at, image, |disk| {
+            on_mirrored(state, &self.at, image, |disk| {
                 let newest = disk.snapshots.last().map(|it| it.kind);
                 let is_free = matches!(newest, Some(Kind::Demoted | Kind::CopyOfDemoted));
                 outcome = if is_free { Promoted::Done } else { Promoted::PeerIsPrimary };
                 if is_free { set_primary(disk, true) } else { Ok(()) }
             })?;
-            if let Some(disk) = state.find_mut(at, ImageRef::Name(image)) {
+            if let Some(disk) = state.find_mut(&self.at, ImageRef::Name(image)) {
                 disk.features.remove(NON_PRIMARY);
             }
             Ok(outcome)
         })
     }
 
-    fn promote_by_force(&self, _: &Call, at: &PoolRef, image: &str) -> Result<()> {
-        self.mirror(format!("promote_by_force {image}"), at, image, |disk| set_primary(disk, true))
+    fn promote_by_force(&self, image: &str) -> Result<()> {
+        self.mirror(format!("promote_by_force {image}"), image, |disk| set_primary(disk, true))
     }
 
-    fn is_promoted_by_force(&self, _: &PoolRef, image: &str) -> Result<bool> {
+    fn is_promoted_by_force(&self, image: &str) -> Result<bool> {
         Ok(self.0.lock().state.mirror.promotions.contains(image))
     }
 
-    fn demote(&self, _: &Call, at: &PoolRef, image: &str) -> Result<()> {
-        self.mirror(format!("demote {image}"), at, image, |disk| set_primary(disk, false))
+    fn demote(&self, image: &str) -> Result<()> {
+        self.mirror(format!("demote {image}"), image, |disk| set_primary(disk, false))
     }
 
-    fn request_resync(&self, _: &Call, at: &PoolRef, image: &str) -> Result<()> {
+    fn request_resync(&self, image: &str) -> Result<()> {
         self.step(format!("request_resync {image}"), |state| {
-            let disk = state.find_mut(at, ImageRef::Name(image)).ok_or_else(|| refused("no image"))?;
+            let disk = state.find_mut(&self.at, ImageRef::Name(image)).ok_or_else(|| refused("no image"))?;
             let wish = ("{\"resync_requested\": true}".to_string(), ".rbd_mirror.618b".to_string());
             disk.metadata.insert(wish.1, wish.0);
             Ok(())
         })
     }
 
-    fn schedules(&self, _: &Call, at: &PoolRef, image: &str) -> Result<Vec<Schedule>> {
-        let all = |state: &State| mirrored(state, at, image).map(|disk| disk.mirror.schedules.clone());
-        self.ask(format!("schedules {image}"), at, all).map(Option::unwrap_or_default)
+    fn schedules(&self, image: &str) -> Result<Vec<Schedule>> {
+        let all = |state: &State| mirrored(state, &self.at, image).map(|disk| disk.mirror.schedules.clone());
+        self.ask(format!("schedules {image}"), all).map(Option::unwrap_or_default)
     }
 
-    fn add_schedule(&self, _: &Call, at: &PoolRef, image: &str, schedule: &Schedule) -> Result<()> {
-        self.mirror(format!("add_schedule {image} {}", schedule.interval()), at, image, |disk| {
+    fn add_schedule(&self, image: &str, schedule: &Schedule) -> Result<()> {
+        self.mirror(format!("add_schedule {image} {}", schedule.interval()), image, |disk| {
             if !disk.schedules.contains(schedule) {
                 disk.schedules.push(schedule.clone());
             }
@@ -218,31 +219,24 @@ impl MirrorTool for FakeCluster {
         })
     }
 
-    fn remove_schedule(
-        &self,
-        _: &Call,
-        at: &PoolRef,
-        image: &str,
-        unwanted: Option<&Schedule>,
-    ) -> Result<()> {
+    fn remove_schedule(&self, image: &str, unwanted: Option<&Schedule>) -> Result<()> {
         let which = unwanted.map_or("all".to_string(), Schedule::interval);
-        self.mirror(format!("remove_schedule {image} {which}"), at, image, |disk| {
+        self.mirror(format!("remove_schedule {image} {which}"), image, |disk| {
             disk.schedules.retain(|it| unwanted.is_some_and(|unwanted| it != unwanted));
             Ok(())
         })
     }
 }
 
-impl FakeCluster {
+impl FakePool {
     /// A step that changes how an image is mirrored.
     fn mirror(
         &self,
         step: String,
-        at: &PoolRef,
         image: &str,
         change: impl FnOnce(&mut MirroredDisk) -> Result<()>,
     ) -> Result<()> {
-        self.step(step, |state| on_mirrored(state, at, image, change))
+        self.step(step, |state| on_mirrored(state, &self.at, image, change))
     }
 }
 

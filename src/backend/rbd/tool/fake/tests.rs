@@ -6,14 +6,9 @@ use std::time::Duration;
 use super::{FakeCluster, Fault};
 use crate::backend::ceph::FreeSpace;
 use crate::backend::rbd::tool::*;
-use crate::dispatch::Call;
 use crate::error::Kind;
 
 const GIB: u64 = 1 << 30;
-
-fn call() -> Call {
-    Call::internal("test")
-}
 
 /// A cluster with an image `a` that has data, metadata and a snapshot `s`.
 fn with_snapshot() -> (FakeCluster, PoolRef) {
@@ -21,27 +16,25 @@ fn with_snapshot() -> (FakeCluster, PoolRef) {
     let at = cluster.at();
     assert_eq!(create(&cluster, "a"), Made::New);
     cluster.write(&at, "a", "old");
-    assert_eq!(cluster.create_snapshot(&call(), &at, "a", "s").unwrap(), Some(Made::New));
+    assert_eq!(cluster.on(&at).create_snapshot("a", "s").unwrap(), Some(Made::New));
     cluster.write(&at, "a", "new");
     (cluster, at)
 }
 
 fn create(cluster: &FakeCluster, name: &str) -> Made {
     let image = NewImage { name, size: GIB, layout: &Layout::default(), metadata: &[(".record", name)] };
-    cluster.create(&call(), &cluster.at(), &image).unwrap()
+    cluster.here().create(&image).unwrap()
 }
 
 fn clone(cluster: &FakeCluster, from: &str, to: &str) -> crate::error::Result<Option<Made>> {
     let at = cluster.at();
     let layout = Layout::default();
-    cluster.clone_image(
-        &call(),
-        &NewClone { from: &at, image: from, snapshot: "s", to: &at, name: to, layout: &layout },
-    )
+    let clone = NewClone { from: &at, image: from, snapshot: "s", to: &at, name: to, layout: &layout };
+    cluster.here().clone_image(&clone)
 }
 
 fn id(cluster: &FakeCluster, name: &str) -> String {
-    cluster.info(&call(), &cluster.at(), ImageRef::Name(name)).unwrap().expect("it exists").id
+    cluster.here().info(ImageRef::Name(name)).unwrap().expect("it exists").id
 }
 
 fn hold(cookie: &str, shared: Option<&str>) -> LockRequest {
@@ -58,9 +51,9 @@ fn a_clone_has_the_data_of_its_snapshot_and_the_all_metadata_its_parent() {
     let (cluster, at) = with_snapshot();
     assert_eq!(clone(&cluster, "a", "b").unwrap(), Some(Made::New));
     assert_eq!(cluster.content(&at, "b"), "old");
-    assert_eq!(cluster.metadata(&call(), &at, "b", ".record").unwrap().as_deref(), Some("a"));
+    assert_eq!(cluster.on(&at).metadata("b", ".record").unwrap().as_deref(), Some("a"));
     assert_ne!(id(&cluster, "a"), id(&cluster, "b"));
-    let info = cluster.info(&call(), &at, ImageRef::Name("a")).unwrap().unwrap();
+    let info = cluster.on(&at).info(ImageRef::Name("a")).unwrap().unwrap();
     assert!(info.features.contains("operations") && info.snapshots == 1 && info.parent.is_none());
     assert_eq!(clone(&cluster, "a", "b").unwrap(), Some(Made::Taken));
     assert_eq!(clone(&cluster, "x", "c").unwrap(), None);
@@ -71,12 +64,12 @@ fn clones_keep_a_snapshot_until_the_last_one_goes() {
     let (cluster, at) = with_snapshot();
     clone(&cluster, "a", "b").unwrap();
     clone(&cluster, "a", "c").unwrap();
-    assert_eq!(cluster.remove(&call(), &at, "a").unwrap(), Removed::HasSnapshots);
-    assert_eq!(cluster.remove_snapshot(&call(), &at, ImageRef::Name("a"), "s").unwrap(), Removed::Gone);
-    assert_eq!(cluster.remove_snapshot(&call(), &at, ImageRef::Name("a"), "s").unwrap(), Removed::Absent);
-    let snaps = cluster.snapshots(&call(), &at, ImageRef::Name("a")).unwrap().unwrap();
+    assert_eq!(cluster.on(&at).remove("a").unwrap(), Removed::HasSnapshots);
+    assert_eq!(cluster.on(&at).remove_snapshot(ImageRef::Name("a"), "s").unwrap(), Removed::Gone);
+    assert_eq!(cluster.on(&at).remove_snapshot(ImageRef::Name("a"), "s").unwrap(), Removed::Absent);
+    let snaps = cluster.on(&at).snapshots(ImageRef::Name("a")).unwrap().unwrap();
     assert!(snaps.len() == 1 && snaps[0].trashed && snaps[0].name == "s");
-    assert_eq!(cluster.remove(&call(), &at, "a").unwrap(), Removed::HasSnapshots);
+    assert_eq!(cluster.on(&at).remove("a").unwrap(), Removed::HasSnapshots);
     cluster.put_aside(&at, "a");
     assert_eq!(
         cluster.dump(),
@@ -85,11 +78,11 @@ fn clones_keep_a_snapshot_until_the_last_one_goes() {
          snapshot rbd/a@s 1073741824 trashed\n\
          trash rbd/a 1073741824"
     );
-    let trash = cluster.trash(&call(), &at).unwrap();
-    assert_eq!(cluster.purge(&call(), &at, &trash[0].id).unwrap(), Removed::HasSnapshots);
-    assert_eq!(cluster.flatten(&call(), &at, "b").unwrap(), Changed::Done);
-    assert_eq!(cluster.remove(&call(), &at, "c").unwrap(), Removed::Gone);
-    assert_eq!(cluster.purge(&call(), &at, &trash[0].id).unwrap(), Removed::Gone);
+    let trash = cluster.on(&at).trash().unwrap();
+    assert_eq!(cluster.on(&at).purge(&trash[0].id).unwrap(), Removed::HasSnapshots);
+    assert_eq!(cluster.on(&at).flatten("b").unwrap(), Changed::Done);
+    assert_eq!(cluster.on(&at).remove("c").unwrap(), Removed::Gone);
+    assert_eq!(cluster.on(&at).purge(&trash[0].id).unwrap(), Removed::Gone);
     assert_eq!(cluster.dump(), "image rbd/b 1073741824");
 }
 
@@ -99,14 +92,14 @@ fn an_image_in_use_can_be_trashed_and_renamed_but_not_removed() {
     create(&cluster, "a");
     let id = id(&cluster, "a");
     cluster.watch(&at, "a", "10.0.0.7:0/1");
-    assert_eq!(cluster.remove(&call(), &at, "a").unwrap(), Removed::Watched);
-    assert_eq!(cluster.rename(&call(), &at, "a", "b").unwrap(), Renamed::Done);
+    assert_eq!(cluster.on(&at).remove("a").unwrap(), Removed::Watched);
+    assert_eq!(cluster.on(&at).rename("a", "b").unwrap(), Renamed::Done);
     cluster.put_aside(&at, "b");
-    assert_eq!(cluster.info(&call(), &at, ImageRef::Name("b")).unwrap(), None);
-    assert_eq!(cluster.info(&call(), &at, ImageRef::Id(&id)).unwrap().unwrap().name, "b");
-    assert_eq!(cluster.purge(&call(), &at, &id).unwrap(), Removed::Watched);
+    assert_eq!(cluster.on(&at).info(ImageRef::Name("b")).unwrap(), None);
+    assert_eq!(cluster.on(&at).info(ImageRef::Id(&id)).unwrap().unwrap().name, "b");
+    assert_eq!(cluster.on(&at).purge(&id).unwrap(), Removed::Watched);
     cluster.unwatch("10.0.0.7:0/1");
-    assert_eq!(cluster.purge(&call(), &at, &id).unwrap(), Removed::Gone);
+    assert_eq!(cluster.on(&at).purge(&id).unwrap(), Removed::Gone);
     assert_eq!(cluster.dump(), "");
 }
 
@@ -118,25 +111,25 @@ fn a_removal_by_a_second_name_destroys_the_image_and_says_that_there_was_none() 
             let (cluster, at) = (FakeCluster::new(), FakeCluster::new().at());
             create(&cluster, "a");
             cluster.fail_at(1, fault);
-            cluster.rename(&call(), &at, "a", "b").unwrap_err();
+            cluster.on(&at).rename("a", "b").unwrap_err();
             assert_eq!(
-                (id(&cluster, "a"), cluster.names(&call(), &at).unwrap()),
+                (id(&cluster, "a"), cluster.on(&at).names().unwrap()),
                 (id(&cluster, "b"), vec![own.into()])
             );
             (cluster, at)
         };
         let (cluster, at) = killed();
-        assert_eq!(cluster.remove(&call(), &at, second).unwrap(), Removed::Absent);
+        assert_eq!(cluster.on(&at).remove(second).unwrap(), Removed::Absent);
         assert_eq!(cluster.dump(), format!("half-made rbd/{own}"), "the directory has it still");
-        assert_eq!(cluster.remove(&call(), &at, own).unwrap(), Removed::Gone);
+        assert_eq!(cluster.on(&at).remove(own).unwrap(), Removed::Gone);
         assert_eq!(cluster.dump(), "");
         let (cluster, at) = killed();
-        assert_eq!(cluster.remove(&call(), &at, own).unwrap(), Removed::Gone);
+        assert_eq!(cluster.on(&at).remove(own).unwrap(), Removed::Gone);
         assert_eq!(create(&cluster, second), Made::Taken);
-        assert_eq!(cluster.remove(&call(), &at, second).unwrap(), Removed::Gone);
+        assert_eq!(cluster.on(&at).remove(second).unwrap(), Removed::Gone);
         assert_eq!(cluster.dump(), "");
         let (cluster, at) = killed();
-        cluster.remove_name(&call(), &at, second).unwrap();
+        cluster.on(&at).remove_name(second).unwrap();
         assert_eq!(cluster.dump(), format!("image rbd/{own} {GIB}"));
     }
 }
@@ -146,7 +139,7 @@ fn a_removal_in_a_full_pool_says_that_there_is_no_image() {
     let (cluster, at) = (FakeCluster::new(), FakeCluster::new().at());
     create(&cluster, "a");
     cluster.set_room("rbd", FreeSpace { available: 0, full: true });
-    assert_eq!(cluster.remove(&call(), &at, "a").unwrap(), Removed::Absent);
+    assert_eq!(cluster.on(&at).remove("a").unwrap(), Removed::Absent);
     assert_eq!(cluster.dump(), format!("image rbd/a {GIB}"));
 }
 
@@ -157,17 +150,17 @@ fn what_a_killed_removal_left_is_beside_a_new_image_of_the_name() {
         create(&cluster, "a");
         let old = id(&cluster, "a");
         cluster.fail_at(1, Fault::HalfMade);
-        cluster.remove(&call(), &at, "a").unwrap_err();
+        cluster.on(&at).remove("a").unwrap_err();
         if headless {
             cluster.remove_header(&old);
         }
-        let found = cluster.info(&call(), &at, ImageRef::Id(&old)).unwrap();
-        assert_eq!((found.is_none(), cluster.trash(&call(), &at).unwrap()), (headless, Vec::new()));
+        let found = cluster.on(&at).info(ImageRef::Id(&old)).unwrap();
+        assert_eq!((found.is_none(), cluster.on(&at).trash().unwrap()), (headless, Vec::new()));
         create(&cluster, "a");
-        assert_eq!(cluster.names(&call(), &at).unwrap(), ["a", "a"]);
-        assert_eq!(cluster.remove(&call(), &at, "a").unwrap(), Removed::Gone);
-        assert_eq!(cluster.info(&call(), &at, ImageRef::Name("a")).unwrap(), None, "the new one goes first");
-        assert_eq!(cluster.purge(&call(), &at, &old).unwrap(), Removed::Gone);
+        assert_eq!(cluster.on(&at).names().unwrap(), ["a", "a"]);
+        assert_eq!(cluster.on(&at).remove("a").unwrap(), Removed::Gone);
+        assert_eq!(cluster.on(&at).info(ImageRef::Name("a")).unwrap(), None, "the new one goes first");
+        assert_eq!(cluster.on(&at).purge(&old).unwrap(), Removed::Gone);
         assert_eq!(cluster.dump(), "");
     }
 }
@@ -177,14 +170,13 @@ fn locks_are_exclusive_or_shared_under_one_tag_and_run_out() {
     let (cluster, at) = (FakeCluster::new(), FakeCluster::new().at());
     create(&cluster, "a");
     let id = id(&cluster, "a");
-    let lock =
-        |cookie: &str, tag| cluster.lock(&call(), &at, LockTarget::Header(&id), &hold(cookie, tag)).unwrap();
+    let lock = |cookie: &str, tag| cluster.on(&at).lock(LockTarget::Header(&id), &hold(cookie, tag)).unwrap();
     assert_eq!(lock("n1", Some("rw")), Locked::Now);
     assert_eq!(lock("n2", Some("rw")), Locked::Now);
     assert_eq!(lock("n3", Some("ro")), Locked::Held);
     assert_eq!(lock("n3", None), Locked::Held);
-    for holder in cluster.holders(&call(), &at, LockTarget::Header(&id)).unwrap() {
-        cluster.unlock(&call(), &at, LockTarget::Header(&id), &holder).unwrap();
+    for holder in cluster.on(&at).holders(LockTarget::Header(&id)).unwrap() {
+        cluster.on(&at).unlock(LockTarget::Header(&id), &holder).unwrap();
     }
     assert_eq!(lock("n3", None), Locked::Now);
     assert_eq!(lock("n3", None), Locked::Held);
@@ -198,12 +190,12 @@ fn a_lock_dies_with_its_image_and_one_that_comes_later_is_a_stray() {
     let (cluster, at) = (FakeCluster::new(), FakeCluster::new().at());
     create(&cluster, "a");
     let id = id(&cluster, "a");
-    cluster.lock(&call(), &at, LockTarget::Header(&id), &hold("n1", None)).unwrap();
-    cluster.remove(&call(), &at, "a").unwrap();
+    cluster.on(&at).lock(LockTarget::Header(&id), &hold("n1", None)).unwrap();
+    cluster.on(&at).remove("a").unwrap();
     assert_eq!(cluster.dump(), "");
-    assert_eq!(cluster.lock(&call(), &at, LockTarget::Header(&id), &hold("n1", None)).unwrap(), Locked::Now);
+    assert_eq!(cluster.on(&at).lock(LockTarget::Header(&id), &hold("n1", None)).unwrap(), Locked::Now);
     assert_eq!(cluster.dump(), format!("object header rbd/{id}: n1 \"d\""));
-    cluster.remove_lockable(&call(), &at, LockTarget::Header(&id)).unwrap();
+    cluster.on(&at).remove_lockable(LockTarget::Header(&id)).unwrap();
     assert_eq!(cluster.dump(), "");
 }
 
@@ -211,14 +203,14 @@ fn a_lock_dies_with_its_image_and_one_that_comes_later_is_a_stray() {
 fn a_missing_pool_or_namespace_is_an_error_that_names_it() {
     let cluster = FakeCluster::new();
     for (at, name) in [(cluster.at_pool("nope", ""), "nope"), (cluster.at_pool("rbd", "team"), "team")] {
-        let error = cluster.info(&call(), &at, ImageRef::Name("a")).unwrap_err();
+        let error = cluster.on(&at).info(ImageRef::Name("a")).unwrap_err();
         assert!(error.kind() == Kind::Precondition && error.message().contains(name), "{error}");
     }
     cluster.add_namespace("rbd", "team");
-    assert_eq!(cluster.list(&call(), &cluster.at_pool("rbd", "team")).unwrap(), []);
+    assert_eq!(cluster.on(&cluster.at_pool("rbd", "team")).list().unwrap(), []);
     cluster.set_room("rbd", FreeSpace { available: 0, full: true });
     let image = NewImage { name: "a", size: GIB, layout: &Layout::default(), metadata: &[] };
-    assert_eq!(cluster.create(&call(), &cluster.at(), &image).unwrap_err().kind(), Kind::NoSpace);
+    assert_eq!(cluster.here().create(&image).unwrap_err().kind(), Kind::NoSpace);
 }
 
 #[test]
@@ -226,19 +218,19 @@ fn what_is_half_made_looks_as_it_does_on_a_real_cluster() {
     let (cluster, at) = with_snapshot();
     let image = NewImage { name: "b", size: GIB, layout: &Layout::default(), metadata: &[] };
     cluster.fail_at(1, Fault::HalfMade);
-    assert_eq!(cluster.create(&call(), &at, &image).unwrap_err().kind(), Kind::Timeout);
-    assert_eq!(cluster.info(&call(), &at, ImageRef::Name("b")).unwrap(), None);
+    assert_eq!(cluster.on(&at).create(&image).unwrap_err().kind(), Kind::Timeout);
+    assert_eq!(cluster.on(&at).info(ImageRef::Name("b")).unwrap(), None);
     assert_eq!(create(&cluster, "b"), Made::Taken);
-    assert_eq!(cluster.remove(&call(), &at, "b").unwrap(), Removed::Gone);
+    assert_eq!(cluster.on(&at).remove("b").unwrap(), Removed::Gone);
     cluster.fail_at(1, Fault::HalfMade);
     assert!(clone(&cluster, "a", "b").is_err());
-    assert_eq!(cluster.info(&call(), &at, ImageRef::Name("b")).unwrap().unwrap().parent, None);
+    assert_eq!(cluster.on(&at).info(ImageRef::Name("b")).unwrap().unwrap().parent, None);
     assert_eq!(cluster.content(&at, "b"), "");
     cluster.fail_at(1, Fault::HalfMade);
-    assert!(cluster.remove(&call(), &at, "b").is_err());
-    assert_eq!(cluster.trash(&call(), &at).unwrap(), [], "it is not shown");
+    assert!(cluster.on(&at).remove("b").is_err());
+    assert_eq!(cluster.on(&at).trash().unwrap(), [], "it is not shown");
     assert!(cluster.dump().contains("trash rbd/b 1073741824 unseen"));
-    assert_eq!(cluster.remove(&call(), &at, "b").unwrap(), Removed::Gone);
+    assert_eq!(cluster.on(&at).remove("b").unwrap(), Removed::Gone);
     assert_eq!(cluster.dump(), "image rbd/a 1073741824\nsnapshot rbd/a@s 1073741824");
 }
 
@@ -248,12 +240,12 @@ fn an_image_on_its_way_to_the_trash_keeps_its_name_until_it_is_removed_by_it() {
     create(&cluster, "a");
     let id = id(&cluster, "a");
     cluster.fail_at(1, Fault::HalfMoved);
-    assert!(cluster.remove(&call(), &at, "a").is_err());
-    assert_eq!(cluster.info(&call(), &at, ImageRef::Name("a")).unwrap(), None);
-    assert_eq!(cluster.info(&call(), &at, ImageRef::Id(&id)).unwrap().unwrap().name, "a");
+    assert!(cluster.on(&at).remove("a").is_err());
+    assert_eq!(cluster.on(&at).info(ImageRef::Name("a")).unwrap(), None);
+    assert_eq!(cluster.on(&at).info(ImageRef::Id(&id)).unwrap().unwrap().name, "a");
     assert_eq!(create(&cluster, "a"), Made::Taken);
-    assert_eq!(cluster.purge(&call(), &at, &id).unwrap(), Removed::Absent);
-    assert_eq!(cluster.remove(&call(), &at, "a").unwrap(), Removed::Gone);
+    assert_eq!(cluster.on(&at).purge(&id).unwrap(), Removed::Absent);
+    assert_eq!(cluster.on(&at).remove("a").unwrap(), Removed::Gone);
     assert_eq!(cluster.dump(), "");
 }
 
@@ -264,10 +256,10 @@ fn a_dead_daemon_takes_no_steps_until_it_is_back() {
     cluster.crash_at(2, Fault::After);
     assert!(clone(&cluster, "a", "b").is_ok() && cluster.fault_pending());
     assert!(clone(&cluster, "a", "c").is_err() && !cluster.fault_pending());
-    assert!(cluster.remove(&call(), &at, "b").is_err());
+    assert!(cluster.on(&at).remove("b").is_err());
     assert_eq!(cluster.steps(), ["clone_image a@s b", "clone_image a@s c"]);
     cluster.restart();
-    assert_eq!(cluster.list(&call(), &at).unwrap().len(), 3);
+    assert_eq!(cluster.on(&at).list().unwrap().len(), 3);
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn an_image_and_its_metadata_are_made_by_one_import() {
         is_default_data_pool: false,
     };
     it.prints(IMPORT, "");
-    assert_eq!(it.create(&it.call, &it.at, &web(&Layout::default())).unwrap(), Made::New);
+    assert_eq!(it.at().create(&web(&Layout::default())).unwrap(), Made::New);
     assert!(it.was(Class::Change));
     let stream = crate::backend::rbd::tool::cli::stream::empty_image(1_000_003, &[("cephlet.request", "{}")]);
     assert!(format!("{:?}", it.last()).contains(&format!(" {} bytes on stdin", stream.len())));
@@ -42,7 +42,7 @@ fn an_image_and_its_metadata_are_made_by_one_import() {
                    --stripe-unit=8192B --stripe-count=3";
     let import = IMPORT.replace("--dest=", "--dest-namespace=team --dest=");
     it.prints(&format!("{import} {options}"), "");
-    assert_eq!(it.create(&it.call, &it.team, &web(&layout)).unwrap(), Made::New);
+    assert_eq!(it.team().create(&web(&layout)).unwrap(), Made::New);
 }
 
 #[test]
@@ -51,21 +51,21 @@ fn a_taken_name_is_no_error() {
     let log = "rbd: image creation failed2026-11-21T08:29:14.583+0000 7f2210a9f380 -1 librbd: rbd image web \
                already exists\n";
     it.fails(IMPORT, 17, &format!("{log}\n\nrbd: import failed: (17) File exists\n"));
-    assert_eq!(it.create(&it.call, &it.at, &web(&Layout::default())).unwrap(), Made::Taken);
+    assert_eq!(it.at().create(&web(&Layout::default())).unwrap(), Made::Taken);
 }
 
 #[test]
 fn a_request_that_names_what_is_not_there_is_told_how_to_make_it() {
     let it = Fixture::new();
     it.fails(IMPORT, 2, NO_POOL);
-    let made = it.create(&it.call, &it.at, &web(&Layout::default()));
+    let made = it.at().create(&web(&Layout::default()));
     assert_error(
         made,
         Kind::Precondition,
         &["make image vms/web", "`ceph osd pool create vms` and `rbd pool init vms`", "--parameter pool="],
     );
     it.fails(&IMPORT.replace("--dest=", "--dest-namespace=team --dest="), 2, NO_NAMESPACE);
-    let made = it.create(&it.call, &it.team, &web(&Layout::default()));
+    let made = it.team().create(&web(&Layout::default()));
     assert_error(
         made,
         Kind::Precondition,
@@ -75,7 +75,7 @@ fn a_request_that_names_what_is_not_there_is_told_how_to_make_it() {
     let failed = "rbd: image creation failed\nrbd: import failed: (2) No such file or directory\n";
     it.fails(&format!("{IMPORT} --data-pool=ec"), 2, failed);
     assert_error(
-        it.create(&it.call, &it.at, &web(&layout)),
+        it.at().create(&web(&layout)),
         Kind::Precondition,
         &["no data pool \"ec\"", "--parameter dataPool="],
     );
@@ -85,17 +85,9 @@ fn a_request_that_names_what_is_not_there_is_told_how_to_make_it() {
 fn a_layout_that_rbd_refuses_is_the_requests_fault() {
     let it = Fixture::new();
     it.fails(IMPORT, 22, "rbd: image creation failed\nrbd: import failed: (22) Invalid argument\n");
-    assert_error(
-        it.create(&it.call, &it.at, &web(&Layout::default())),
-        Kind::InvalidArgument,
-        &["stripeUnit"],
-    );
+    assert_error(it.at().create(&web(&Layout::default())), Kind::InvalidArgument, &["stripeUnit"]);
     it.fails(IMPORT, 1, "rbd: the argument for option '--image-feature' is invalid\n");
-    assert_error(
-        it.create(&it.call, &it.at, &web(&Layout::default())),
-        Kind::InvalidArgument,
-        &["imageFeatures"],
-    );
+    assert_error(it.at().create(&web(&Layout::default())), Kind::InvalidArgument, &["imageFeatures"]);
 }
 
 #[test]
@@ -108,7 +100,7 @@ fn a_change_that_waits_for_an_osd_asks_whether_the_pool_is_full() {
             r#"{{"name":"vms","stats":{{"stored":9830470,"max_avail":4069262080,"quota_bytes":{quota}}}}}"#
         );
         it.prints("ceph df detail --format=json", &format!("\n{{\"pools\":[{pool}]}}\n"));
-        assert_error(it.create(&it.call, &it.at, &web(&Layout::default())), kind, &["make image vms/web"]);
+        assert_error(it.at().create(&web(&Layout::default())), kind, &["make image vms/web"]);
     }
 }
 
@@ -125,11 +117,7 @@ fn a_cluster_that_is_not_reached_is_asked_nothing_more() {
     ];
     for (status, said) in failures {
         it.fails(IMPORT, status, said);
-        assert_error(
-            it.create(&it.call, &it.at, &web(&Layout::default())),
-            Kind::Unavailable,
-            &["was not reached"],
-        );
+        assert_error(it.at().create(&web(&Layout::default())), Kind::Unavailable, &["was not reached"]);
     }
 }
 
@@ -137,14 +125,10 @@ fn a_cluster_that_is_not_reached_is_asked_nothing_more() {
 fn names_that_rbd_would_take_apart_are_refused() {
     let it = Fixture::new();
     for name in ["", "a/b", "a@b"] {
-        assert_error(
-            it.info(&it.call, &it.at, ImageRef::Name(name)),
-            Kind::InvalidArgument,
-            &["name of an RBD image"],
-        );
+        assert_error(it.at().info(ImageRef::Name(name)), Kind::InvalidArgument, &["name of an RBD image"]);
     }
     it.prints("rbd info --format=json --pool=vms --image=-v", WEB);
-    it.info(&it.call, &it.at, ImageRef::Name("-v")).unwrap();
+    it.at().info(ImageRef::Name("-v")).unwrap();
 }
 
 #[test]
@@ -172,32 +156,32 @@ fn an_image_tells_of_itself() {
         parent: Some(parent),
         mirroring: None,
     };
-    assert_eq!(it.info(&it.call, &it.at, ImageRef::Name("web")).unwrap(), Some(expected));
+    assert_eq!(it.at().info(ImageRef::Name("web")).unwrap(), Some(expected));
     assert!(it.was(Class::Question));
     it.prints("rbd info --format=json --pool=vms --namespace=team --image-id=11a3a0064e19", WEB);
-    assert!(it.info(&it.call, &it.team, ImageRef::Id("11a3a0064e19")).unwrap().is_some());
+    assert!(it.team().info(ImageRef::Id("11a3a0064e19")).unwrap().is_some());
     let mirrored = WEB.replacen('{', r#"{"mirroring":{"mode":"snapshot","state":"enabled"},"#, 1);
     it.prints("rbd info --format=json --pool=vms --image=web", &mirrored);
-    assert!(it.info(&it.call, &it.at, ImageRef::Name("web")).unwrap().unwrap().mirroring.is_some());
+    assert!(it.at().info(ImageRef::Name("web")).unwrap().unwrap().mirroring.is_some());
 }
 
 #[test]
 fn only_an_image_that_cannot_be_found_is_absent() {
     let it = Fixture::new();
     it.fails(INFO, 2, NO_IMAGE);
-    assert_eq!(it.info(&it.call, &it.at, ImageRef::Name("web")).unwrap(), None);
+    assert_eq!(it.at().info(ImageRef::Name("web")).unwrap(), None);
     it.fails(INFO, 2, NO_POOL);
-    assert_error(it.info(&it.call, &it.at, ImageRef::Name("web")), Kind::Precondition, &["no pool \"vms\""]);
+    assert_error(it.at().info(ImageRef::Name("web")), Kind::Precondition, &["no pool \"vms\""]);
     it.fails(INFO, 1, "rbd: error opening image web: (1) Operation not permitted\n");
-    assert!(it.info(&it.call, &it.at, ImageRef::Name("web")).is_err());
+    assert!(it.at().info(ImageRef::Name("web")).is_err());
     it.prints(INFO, "{\"name\":");
-    assert_error(it.info(&it.call, &it.at, ImageRef::Name("web")), Kind::Internal, &["`rbd info`"]);
+    assert_error(it.at().info(ImageRef::Name("web")), Kind::Internal, &["`rbd info`"]);
 }
 
 #[test]
 fn metadata_is_read_and_set() {
     let it = Fixture::new();
-    let get = || it.metadata(&it.call, &it.at, "web", "k");
+    let get = || it.at().metadata("web", "k");
     for (printed, value) in [("a\nb\n\n", "a\nb\n"), ("\n", "")] {
         it.prints("rbd image-meta get --pool=vms --image=web -- k", printed);
         assert_eq!(get().unwrap(), Some(value.to_string()));
@@ -209,9 +193,9 @@ fn metadata_is_read_and_set() {
         assert_eq!(get().unwrap(), None);
     }
     it.prints("rbd ~ image-meta set --pool=vms --image=web -- k -v", "");
-    assert_eq!(it.set_metadata(&it.call, &it.at, "web", "k", "-v").unwrap(), Changed::Done);
+    assert_eq!(it.at().set_metadata("web", "k", "-v").unwrap(), Changed::Done);
     it.fails("rbd ~ image-meta set --pool=vms --image=web -- k -v", 2, NO_IMAGE);
-    assert_eq!(it.set_metadata(&it.call, &it.at, "web", "k", "-v").unwrap(), Changed::Absent);
+    assert_eq!(it.at().set_metadata("web", "k", "-v").unwrap(), Changed::Absent);
 }
 
 #[test]
@@ -244,11 +228,11 @@ fn a_pool_is_listed_by_one_process() {
             ..entry("t-full", "10d95d6456b2")
         },
     ];
-    assert_eq!(it.list(&it.call, &it.at).unwrap(), expected);
+    assert_eq!(it.at().list().unwrap(), expected);
     it.prints("rbd ls --long --format=json --pool=vms --namespace=team", "[]");
-    assert!(it.list(&it.call, &it.team).unwrap().is_empty());
+    assert!(it.team().list().unwrap().is_empty());
     it.fails("rbd ls --long --format=json --pool=vms --namespace=team", 2, NO_NAMESPACE);
-    assert_error(it.list(&it.call, &it.team), Kind::Precondition, &["rbd namespace create"]);
+    assert_error(it.team().list(), Kind::Precondition, &["rbd namespace create"]);
 }
 
 #[test]
@@ -266,7 +250,7 @@ fn an_image_that_cannot_be_opened_hides_no_other() {
                     .into(),
         },
     );
-    let names: Vec<_> = it.list(&it.call, &it.at).unwrap().into_iter().map(|entry| entry.name).collect();
+    let names: Vec<_> = it.at().list().unwrap().into_iter().map(|entry| entry.name).collect();
     assert_eq!(names, ["k47"]);
 }
 
@@ -274,15 +258,15 @@ fn an_image_that_cannot_be_opened_hides_no_other() {
 fn a_removal_ends_as_rbd_says() {
     let it = Fixture::new();
     it.prints(RM, "");
-    assert_eq!(it.remove(&it.call, &it.at, "web").unwrap(), Removed::Gone);
+    assert_eq!(it.at().remove("web").unwrap(), Removed::Gone);
     assert!(!it.was(Class::Lasting));
     it.prints(RM, "");
-    assert_eq!(it.remove_large(&it.call, &it.at, "web").unwrap(), Removed::Gone);
+    assert_eq!(it.at().remove_large("web").unwrap(), Removed::Gone);
     assert!(it.was(Class::Lasting), "it has all the time it needs");
     it.fails(RM, 16, "rbd: error: image still has watchers\n");
-    assert_eq!(it.remove(&it.call, &it.at, "web").unwrap(), Removed::Watched);
+    assert_eq!(it.at().remove("web").unwrap(), Removed::Watched);
     it.fails(RM, 39, "rbd: image has snapshots - these must be deleted …\n");
-    assert_eq!(it.remove(&it.call, &it.at, "web").unwrap(), Removed::HasSnapshots);
+    assert_eq!(it.at().remove("web").unwrap(), Removed::HasSnapshots);
 }
 
 #[test]
@@ -292,7 +276,7 @@ fn a_removal_of_what_another_removes_finds_it_absent() {
     // One of several removals at the same time may say 116.
     for (status, said) in [(2, absent), (116, "rbd: delete error: (116) Stale file handle\n")] {
         it.fails(RM, status, said);
-        assert_eq!(it.remove(&it.call, &it.at, "web").unwrap(), Removed::Absent);
+        assert_eq!(it.at().remove("web").unwrap(), Removed::Absent);
     }
 }
 
@@ -304,7 +288,7 @@ fn a_full_pool_lets_nothing_be_removed_though_rm_says_absent() {
         rbd: delete error: (2) No such file or directory\n";
     it.fails(RM, 2, said);
     assert_error(
-        it.remove(&it.call, &it.at, "web"),
+        it.at().remove("web"),
         Kind::NoSpace,
         &["remove image vms/web", "ceph osd pool set-quota vms"],
     );
@@ -315,7 +299,7 @@ fn an_image_is_renamed() {
     let it = Fixture::new();
     let rename = "rbd ~ rename --pool=vms --namespace=team --image=web --dest-pool=vms --dest-namespace=team \
                   --dest=shop";
-    let go = || it.rename(&it.call, &it.team, "web", "shop");
+    let go = || it.team().rename("web", "shop");
     it.prints(rename, "");
     assert_eq!(go().unwrap(), Renamed::Done);
     // As it was seen: the log came between the words.
@@ -335,7 +319,7 @@ fn an_image_is_renamed() {
 #[test]
 fn an_image_grows_and_never_shrinks() {
     let it = Fixture::new();
-    let go = || it.resize(&it.call, &it.at, "web", 2_000_001);
+    let go = || it.at().resize("web", 2_000_001);
     it.prints(RESIZE, "");
     assert_eq!(go().unwrap(), Changed::Done);
     it.fails(RESIZE, 22, "rbd: new size is equal to original size \n");
@@ -350,7 +334,7 @@ fn an_image_grows_and_never_shrinks() {
 fn clients_are_told_by_address() {
     let it = Fixture::new();
     let status = "rbd status --format=json --pool=vms --image=web";
-    let go = || it.watchers(&it.call, &it.at, "web");
+    let go = || it.at().watchers("web");
     it.prints(
         status,
         r#"{"watchers":[{"address":"127.0.0.1:0/3486094362","client":4860,"cookie":139995599877104},
@@ -375,9 +359,9 @@ fn each_limit_takes_a_process_and_zero_takes_it_away() {
     it.prints(set, "");
     let remove = "rbd ~ config image remove --pool=vms --image=web rbd_qos_bps_limit";
     it.fails(remove, 2, "rbd: failed to remove rbd_qos_bps_limit: (2) No such file or directory\n");
-    assert_eq!(it.set_limits(&it.call, &it.at, "web", &limits).unwrap(), Changed::Done);
+    assert_eq!(it.at().set_limits("web", &limits).unwrap(), Changed::Done);
     it.fails(set, 2, NO_IMAGE);
-    assert_eq!(it.set_limits(&it.call, &it.at, "web", &limits).unwrap(), Changed::Absent);
+    assert_eq!(it.at().set_limits("web", &limits).unwrap(), Changed::Absent);
 }
 
 #[test]
@@ -386,12 +370,12 @@ fn an_image_that_goes_while_it_is_looked_at_is_absent() {
     let info = "rbd info --format=json --pool=vms --image=web";
     it.fails(info, 2, "librbd::image::RefreshRequest: …\n\nrbd: info: (2) No such file or directory\n");
     it.fails(info, 2, NO_IMAGE);
-    assert_eq!(it.info(&it.call, &it.at, ImageRef::Name("web")).unwrap(), None);
+    assert_eq!(it.at().info(ImageRef::Name("web")).unwrap(), None);
 }
 
 #[test]
 fn names_are_told_without_opening_images() {
     let it = Fixture::new();
     it.prints("rbd ls --format=json --pool=vms --namespace=team", r#"["web","csi-tmp-1"]"#);
-    assert_eq!(it.names(&it.call, &it.team).unwrap(), ["web", "csi-tmp-1"]);
+    assert_eq!(it.team().names().unwrap(), ["web", "csi-tmp-1"]);
 }

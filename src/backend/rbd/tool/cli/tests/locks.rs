@@ -21,28 +21,24 @@ fn a_lock_is_taken_by_one() {
     let get = "rados ~ --pool=vms lock get rbd_header.10eaba2fcb04 cephlet --lock-cookie=node-1 \
                --lock-description=mode=rw";
     it.prints(get, "");
-    assert_eq!(it.lock(&it.call, &it.at, HEADER, &hold(None, None)).unwrap(), Locked::Now);
+    assert_eq!(it.at().lock(HEADER, &hold(None, None)).unwrap(), Locked::Now);
     it.fails(get, 1, BUSY);
-    assert_eq!(it.lock(&it.call, &it.at, HEADER, &hold(None, None)).unwrap(), Locked::Held);
+    assert_eq!(it.at().lock(HEADER, &hold(None, None)).unwrap(), Locked::Held);
     it.fails(
         get,
         1,
         "ERROR: failed locking: (1) Operation not permitted\nerror 1: (1) Operation not permitted\n",
     );
-    assert!(it.lock(&it.call, &it.at, HEADER, &hold(None, None)).is_err());
+    assert!(it.at().lock(HEADER, &hold(None, None)).is_err());
     it.fails(get, 1, "error opening pool vms: (2) No such file or directory\n");
-    assert_error(
-        it.lock(&it.call, &it.at, HEADER, &hold(None, None)),
-        Kind::Precondition,
-        &["no pool \"vms\""],
-    );
+    assert_error(it.at().lock(HEADER, &hold(None, None)), Kind::Precondition, &["no pool \"vms\""]);
 }
 
 #[test]
 fn a_registered_name_has_an_object_of_its_own() {
     let it = Fixture::new();
     it.prints("rados ~ --pool=vms rm cephlet.name.00112233", "");
-    it.remove_lockable(&it.call, &it.at, LockTarget::VolumeName("00112233")).unwrap();
+    it.at().remove_lockable(LockTarget::VolumeName("00112233")).unwrap();
 }
 
 #[test]
@@ -52,14 +48,14 @@ fn a_lock_may_be_shared_and_may_end() {
                --lock-cookie=node-1 \
                --lock-description=mode=rw --lock-type=shared --lock-tag=many --lock-duration=60";
     it.prints(get, "");
-    assert_eq!(it.lock(&it.call, &it.team, NAME, &hold(Some("many"), Some(60))).unwrap(), Locked::Now);
+    assert_eq!(it.team().lock(NAME, &hold(Some("many"), Some(60))).unwrap(), Locked::Now);
 }
 
 #[test]
 fn holders_are_told_as_they_took_it() {
     let it = Fixture::new();
     let info = "rados --pool=vms lock info rbd_header.10eaba2fcb04 cephlet --format=json";
-    let go = || it.holders(&it.call, &it.at, HEADER).unwrap();
+    let go = || it.at().holders(HEADER).unwrap();
     let locker = r#"{"name":"client.4652","cookie":"node-1","description":"a b \"c\"","expiration":"0.000000","addr":"127.0.0.1:0/1061249245"}"#;
     let holder = LockHolder {
         cookie: "node-1".into(),
@@ -96,14 +92,14 @@ fn a_lock_is_taken_back_by_the_client_that_took_it() {
     let unlock =
         "rados ~ --pool=vms lock break rbd_header.10eaba2fcb04 cephlet client.4652 --lock-cookie=node-1";
     it.prints(unlock, "");
-    it.unlock(&it.call, &it.at, HEADER, &holder).unwrap();
+    it.at().unlock(HEADER, &holder).unwrap();
     it.fails(
         unlock,
         1,
         "ERROR: failed breaking lock: (2) No such file or directory\nerror 2: (2) No such \
                          file or directory\n",
     );
-    it.unlock(&it.call, &it.at, HEADER, &holder).unwrap();
+    it.at().unlock(HEADER, &holder).unwrap();
 }
 
 #[test]
@@ -111,9 +107,9 @@ fn the_name_of_a_snapshot_is_given_up_once_or_twice() {
     let it = Fixture::new();
     let rm = "rados ~ --pool=vms --namespace=team rm cephlet.snap.00112233";
     it.prints(rm, "");
-    it.remove_lockable(&it.call, &it.team, NAME).unwrap();
+    it.team().remove_lockable(NAME).unwrap();
     it.fails(rm, 1, "error removing vms>team/cephlet.snap.00112233: (2) No such file or directory\n");
-    it.remove_lockable(&it.call, &it.team, NAME).unwrap();
+    it.team().remove_lockable(NAME).unwrap();
 }
 
 #[test]
@@ -121,9 +117,9 @@ fn a_second_name_of_an_image_is_removed_without_the_image() {
     let it = Fixture::new();
     let rm = "rados ~ --pool=vms --namespace=team rm rbd_id.web";
     it.prints(rm, "");
-    it.remove_name(&it.call, &it.team, "web").unwrap();
+    it.team().remove_name("web").unwrap();
     it.fails(rm, 1, "error removing vms>team/rbd_id.web: (2) No such file or directory\n");
-    it.remove_name(&it.call, &it.team, "web").unwrap();
+    it.team().remove_name("web").unwrap();
 }
 
 #[test]
@@ -131,14 +127,14 @@ fn the_header_of_an_image_is_never_removed() {
     let it = Fixture::new();
     let keys = "rados --pool=vms listomapkeys rbd_header.10eaba2fcb04";
     it.prints(keys, "features\nsize\n");
-    assert_error(it.remove_lockable(&it.call, &it.at, HEADER), Kind::Precondition, &["header of an image"]);
+    assert_error(it.at().remove_lockable(HEADER), Kind::Precondition, &["header of an image"]);
     it.prints(keys, "");
     it.prints("rados ~ --pool=vms rm rbd_header.10eaba2fcb04", "");
-    it.remove_lockable(&it.call, &it.at, HEADER).unwrap();
+    it.at().remove_lockable(HEADER).unwrap();
     it.fails(
         keys,
         1,
         "error getting omap key set vms/rbd_header.10eaba2fcb04: (2) No such file or directory\n",
     );
-    it.remove_lockable(&it.call, &it.at, HEADER).unwrap();
+    it.at().remove_lockable(HEADER).unwrap();
 }

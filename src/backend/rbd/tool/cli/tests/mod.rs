@@ -12,7 +12,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::CommandTool;
+use super::{CommandTool, PoolCommands};
 use crate::backend::ceph::ClusterAccess;
 use crate::backend::ceph::PoolRef;
 use crate::clusters::{Cluster, Credentials};
@@ -55,6 +55,16 @@ impl Fixture {
         let promotions = scratch.path().join("promotions");
         let cli = CommandTool::new(Arc::clone(&runner) as Arc<_>, Duration::from_secs(120), promotions);
         Self { runner, cli, call: Call::internal("test"), at: at(""), team: at("team"), _scratch: scratch }
+    }
+
+    /// The tool in pool `vms`.
+    fn at(&self) -> PoolCommands<'_> {
+        self.cli.at(&self.call, &self.at)
+    }
+
+    /// The tool in its namespace `team`.
+    fn team(&self) -> PoolCommands<'_> {
+        self.cli.at(&self.call, &self.team)
     }
 
     /// Next comes this command line, its arguments parted by blanks; it prints `stdout`.

@@ -47,7 +47,7 @@ fn options_are_the_pools_own_or_the_clusters() {
     let read = |values: &[(&str, &str, &str)]| {
         let rows: Vec<String> = values.iter().copied().map(row).collect();
         it.prints(OPTIONS, &format!("[{}]", rows.join(",")));
-        it.pool_options(&it.call, &it.at).unwrap().unwrap()
+        it.at().pool_options().unwrap().unwrap()
     };
     let clusters = [
         ("rbd_default_data_pool", "", "config"),
@@ -70,7 +70,7 @@ fn options_are_the_pools_own_or_the_clusters() {
         }
     );
     it.fails(OPTIONS, 2, NO_POOL);
-    assert_eq!(it.pool_options(&it.call, &it.team).unwrap(), None);
+    assert_eq!(it.team().pool_options().unwrap(), None);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_default_data_pool_that_is_not_there_is_not_the_requests_fault() {
     it.fails(&format!("{import} --data-pool=ec"), 2, failed);
     let image = NewImage { name: "web", size: 4096, layout: &layout, metadata: &[] };
     let parts = ["rbd_default_data_pool", "no data pool \"ec\"", "parameter dataPool"];
-    assert_error(it.create(&it.call, &it.at, &image), Kind::Precondition, &parts);
+    assert_error(it.at().create(&image), Kind::Precondition, &parts);
 }
 
 #[test]

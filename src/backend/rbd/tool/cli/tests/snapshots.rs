@@ -10,7 +10,7 @@ const CLONE: &str = "rbd ~ clone --rbd-default-clone-format=2 --pool=vms --image
 fn a_snapshot_is_taken_once() {
     let it = Fixture::new();
     let create = "rbd ~ snap create --no-progress --pool=vms --image=web --snap=s1";
-    let go = || it.create_snapshot(&it.call, &it.at, "web", "s1");
+    let go = || it.at().create_snapshot("web", "s1");
     it.prints(create, "");
     assert_eq!(go().unwrap(), Some(Made::New));
     it.fails(create, 17, "rbd: failed to create snapshot: (17) File exists\n");
@@ -42,16 +42,16 @@ fn snapshots_in_the_trash_go_by_the_name_they_had() {
             trashed: false,
         },
     ];
-    assert_eq!(it.snapshots(&it.call, &it.at, ImageRef::Id("10d95d6456b2")).unwrap(), Some(expected));
+    assert_eq!(it.at().snapshots(ImageRef::Id("10d95d6456b2")).unwrap(), Some(expected));
     it.fails("rbd snap ls --all --format=json --pool=vms --image=web", 2, NO_IMAGE);
-    assert_eq!(it.snapshots(&it.call, &it.at, ImageRef::Name("web")).unwrap(), None);
+    assert_eq!(it.at().snapshots(ImageRef::Name("web")).unwrap(), None);
 }
 
 #[test]
 fn a_snapshot_is_deleted_by_its_name() {
     let it = Fixture::new();
     let rm = "rbd ~ snap rm --no-progress --pool=vms --image=web --snap=s1";
-    let go = || it.remove_snapshot(&it.call, &it.at, ImageRef::Name("web"), "s1");
+    let go = || it.at().remove_snapshot(ImageRef::Name("web"), "s1");
     it.prints(rm, "");
     assert_eq!(go().unwrap(), Removed::Gone);
     for absent in [NO_IMAGE, "rbd: failed to remove snapshot: (2) No such file or directory\n"] {
@@ -64,7 +64,7 @@ fn a_snapshot_is_deleted_by_its_name() {
 fn clones_are_looked_for_below_all_snapshots() {
     let it = Fixture::new();
     let children = "rbd children --all --format=json --pool=vms --image=web";
-    let go = || it.has_clones(&it.call, &it.at, "web");
+    let go = || it.at().has_clones("web");
     it.prints(children, "[]");
     assert!(!go().unwrap());
     let one = r#"[{"pool":"vms","pool_namespace":"team","image":"copy","id":"1015bbaba019","trash":false}]"#;
@@ -80,7 +80,7 @@ fn clones_are_looked_for_below_all_snapshots() {
 fn a_snapshot_goes_by_its_number_unless_it_is_protected() {
     let it = Fixture::new();
     let rm = "rbd ~ snap rm --pool=vms --image-id=10d95d6456b2 --snap-id=6";
-    let go = || it.remove_snapshot_by_number(&it.call, &it.at, "10d95d6456b2", 6);
+    let go = || it.at().remove_snapshot_by_number("10d95d6456b2", 6);
     it.prints(rm, "");
     assert_eq!(go().unwrap(), RemovedByNumber::Gone);
     let no_image = "rbd: error opening image with id 10d95d6456b2: (2) No such file or directory\n";
@@ -95,10 +95,8 @@ fn a_snapshot_goes_by_its_number_unless_it_is_protected() {
 }
 
 fn copy(it: &Fixture, layout: &Layout) -> crate::error::Result<Option<Made>> {
-    it.clone_image(
-        &it.call,
-        &NewClone { from: &it.at, image: "web", snapshot: "s1", to: &it.team, name: "copy", layout },
-    )
+    let clone = NewClone { from: &it.at, image: "web", snapshot: "s1", to: &it.team, name: "copy", layout };
+    it.at().clone_image(&clone)
 }
 
 #[test]
@@ -130,7 +128,7 @@ fn a_pool_whose_clones_would_be_of_version_1_is_named_with_the_command_that_mend
                 rbd: clone error: (22) Invalid argument\n";
     it.fails(CLONE, 22, said);
     let parts = ["web@s1", "`rbd config pool rm vms rbd_default_clone_format`"];
-    assert_error(it.clone_image(&it.call, &clone), Kind::Precondition, &parts);
+    assert_error(it.at().clone_image(&clone), Kind::Precondition, &parts);
 }
 
 #[test]
@@ -156,7 +154,7 @@ fn a_clone_tells_what_is_missing_at_its_end_from_what_is_at_the_sources() {
 fn flatten_has_all_the_time_it_needs() {
     let it = Fixture::new();
     let flatten = "rbd ~ flatten --no-progress --pool=vms --image=web";
-    let go = || it.flatten(&it.call, &it.at, "web");
+    let go = || it.at().flatten("web");
     it.prints(flatten, "");
     assert_eq!(go().unwrap(), Changed::Done);
     assert!(it.was(Class::Lasting));
@@ -179,9 +177,9 @@ fn features_are_switched_and_the_object_map_is_rebuilt() {
     ];
     for (number, command) in commands.into_iter().enumerate() {
         let go = || match number {
-            0 => it.disable_features(&it.call, &it.at, "web", &map),
-            1 => it.enable_features(&it.call, &it.at, "web", &map),
-            _ => it.rebuild_object_map(&it.call, &it.at, "web"),
+            0 => it.at().disable_features("web", &map),
+            1 => it.at().enable_features("web", &map),
+            _ => it.at().rebuild_object_map("web"),
         };
         it.prints(command, "");
         assert_eq!(go().unwrap(), Changed::Done);

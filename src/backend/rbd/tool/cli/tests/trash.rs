@@ -8,16 +8,16 @@ fn the_trash_is_listed_without_opening_images() {
     let it = Fixture::new();
     let ls = "rbd trash ls --all --format=json --pool=vms";
     it.prints(ls, r#"[{"id":"118b7b3d6f7d","name":"web"}]"#);
-    assert_eq!(it.trash(&it.call, &it.at).unwrap(), [Trashed { name: "web".into(), id: ID.into() }]);
+    assert_eq!(it.at().trash().unwrap(), [Trashed { name: "web".into(), id: ID.into() }]);
     it.prints(ls, "[]");
-    assert_eq!(it.trash(&it.call, &it.at).unwrap(), []);
+    assert_eq!(it.at().trash().unwrap(), []);
 }
 
 #[test]
 fn a_purge_has_all_the_time_it_needs() {
     let it = Fixture::new();
     let rm = "rbd ~ trash rm --no-progress --force --pool=vms --image-id=118b7b3d6f7d";
-    let go = || it.purge(&it.call, &it.at, ID);
+    let go = || it.at().purge(ID);
     it.prints(rm, "");
     assert_eq!(go().unwrap(), Removed::Gone);
     assert!(it.was(Class::Lasting));
