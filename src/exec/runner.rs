@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -333,16 +334,23 @@ impl Processes {
         };
         let orphaned = orphaned(cmd.class, cmd.outlives);
         let start = self.start(program, cmd.tool.file_name(), args, &cmd.stdin, orphaned);
-        let start = Start { files: &cmd.files, kept_open: cmd.kept_open.as_ref(), ..start };
+        let start = Start { files: &cmd.files, kept_open: cmd.kept_open.as_ref().map(|it| &it.0), ..start };
         self.perform(Task { call, command, class: cmd.class, start, permit }, &self.tools_started)
     }
 
-    fn run_helper(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, Why> {
+    fn run_helper(
+        &self,
+        call: &Call,
+        (step, class): (&str, Class),
+        request: &[u8],
+        kept_open: Option<&Arc<File>>,
+    ) -> Result<Vec<u8>, Why> {
         let _watched = Watched::new(self);
         let permit = self.permit(&self.helpers_running, call, (step, class), call.bulkhead())?;
         let args = [OsString::from(HELPER_ARGUMENT)];
         let request = Input::from(request);
         let start = self.start(&self.helper_program, "cephlet", &args, &request, orphaned(class, false));
+        let start = Start { kept_open, ..start };
         let task = Task { call, command: step, class, start, permit };
         self.perform(task, &self.helpers_started).map(|output| output.stdout)
     }
@@ -350,7 +358,17 @@ impl Processes {
 
 impl Helper for Processes {
     fn ask(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
-        self.run_helper(call, step, class, request).map_err(|why| why.of(step))
+        self.run_helper(call, (step, class), request, None).map_err(|why| why.of(step))
+    }
+
+    fn ask_holding(
+        &self,
+        call: &Call,
+        (step, class): (&str, Class),
+        request: &[u8],
+        held: &Arc<File>,
+    ) -> Result<Vec<u8>, CommandError> {
+        self.run_helper(call, (step, class), request, Some(held)).map_err(|why| why.of(step))
     }
 }
 
