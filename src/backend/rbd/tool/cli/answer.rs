@@ -6,9 +6,7 @@
 //! directory" after it is another.
 
 use super::CommandTool;
-use super::space::free_space;
-use crate::backend::ceph::PoolRef;
-use crate::backend::ceph::{ClusterAccess, Failure, Reason};
+use crate::backend::ceph::{ClusterAccess, ClusterTool, Failure, PoolRef, Reason};
 use crate::backend::rbd::tool::Layout;
 use crate::clusters::Cluster;
 use crate::dispatch::Call;
@@ -109,7 +107,7 @@ impl CommandTool {
             return no_namespace(&access.cluster, (pool, namespace), needed);
         }
         let is_full = || {
-            let space = free_space(&*self.runner, call, access, pool);
+            let space = self.monitors().of(call, access).free_space(pool);
             space.is_ok_and(|space| space.is_some_and(|space| space.full))
         };
         match failure.reason() {

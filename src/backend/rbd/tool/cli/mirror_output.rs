@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 
-use super::output::instant;
 use crate::backend::rbd::tool::{MirrorPool, MirrorScope, MirrorStatus, Progress, Replay, SiteStatus};
 use crate::backend::replication::Schedule;
+use crate::clock::instant;
 
 /// `rbd mirror pool info --format=json`
 #[derive(Deserialize)]
