@@ -44,6 +44,35 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
+/// A time as `ceph` prints it (`2026-11-21T08:32:30.332627+0000`), to the second; None if it is none.
+pub fn timestamp(text: &str) -> Option<SystemTime> {
+    let (date, clock) = text.split_once('T')?;
+    let numbers = |text: &str, by| text.split(by).map(|part| part.parse().ok()).collect::<Option<Vec<u64>>>();
+    let (date, clock) = (numbers(date, '-')?, numbers(clock.get(..8)?, ':')?);
+    instant(date.try_into().ok()?, clock.try_into().ok()?)
+}
+
+/// The time of a date (year, month, day) and of a clock (hours, minutes, seconds); None if there is no such
+/// time.
+pub fn instant([year, month, day]: [u64; 3], [hour, minute, second]: [u64; 3]) -> Option<SystemTime> {
+    if hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let days = days_since_1970(year, month, day)?;
+    Some(UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3_600 + minute * 60 + second))
+}
+
+/// Days from 1970-01-01, in years that begin in March, so that the leap day is the last of its year (Howard
+/// Hinnant, "chrono-Compatible Low-Level Date Algorithms", days_from_civil).
+fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
+    if !(1970..10_000).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    let year = year - u64::from(month <= 2);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    Some(year * 365 + year / 4 - year / 100 + year / 400 + day_of_year - 719_468)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

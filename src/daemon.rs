@@ -24,7 +24,7 @@ use crate::clusters::{ClusterSource, Clusters};
 use crate::config::{BackendName, Config, TopologyChange};
 use crate::dispatch::{LockTable, ObjectLocks, Workers};
 use crate::error::{Error, Result};
-use crate::exec::{ProcessLimits, Processes, Tools};
+use crate::exec::{ProcessLimits, Processes, Runner, Tools};
 use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::bridge::{Answer, Bridge};
 use crate::grpc::{self, Server};
@@ -330,7 +330,8 @@ fn fencing(
     clusters: &Arc<Clusters>,
 ) -> Option<Arc<dyn Fencing>> {
     let wanted = config.wants(BackendName::Rbd).unwrap_or(true);
-    wanted.then(|| Arc::new(Fences::new(Arc::clone(clusters), Arc::clone(processes) as _)) as _)
+    let runner: Arc<dyn Runner> = Arc::clone(processes) as _;
+    wanted.then(|| Arc::new(Fences::new(Arc::clone(clusters), Arc::new(runner))) as _)
 }
 
 fn recover(config: &Config, operations: &Arc<Operations>, locks: &Arc<dyn ObjectLocks>) -> Result<()> {

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::backend::ceph::FreeSpace;
 use crate::backend::ceph::cache::Cache;
-use crate::backend::ceph::{ClusterAccess, ClusterTool, FreeSpace, ListedPool};
+use crate::backend::ceph::monitor::Door;
+use crate::backend::ceph::monitor::pools::ListedPool;
 use crate::backend::creation_record::Placed;
 use crate::clusters::DomainPool;
 use crate::csi::TopologyRequirement;
-use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::sys::random;
 use crate::topology::Domains;
@@ -190,9 +191,7 @@ impl Default for DomainPools {
 /// Where a volume is wanted.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
-    pub tool: &'a dyn ClusterTool,
-    pub call: &'a Call,
-    pub access: &'a ClusterAccess,
+    pub monitors: Door<'a>,
     /// The pools that the volume's own parameter names.
     pub constrained: &'a [DomainPool],
     /// The pool that takes the data where a pool has none of its own for that.
@@ -242,7 +241,7 @@ impl DomainPools {
     pub fn room(&self, asked: &Asked<'_>) -> Result<FreeSpace> {
         let pools = self.all(asked)?;
         let rounds = asked.wishes.rounds(&pools);
-        let spaces = asked.tool.free_spaces(asked.call, asked.access)?;
+        let spaces = asked.monitors.free_spaces()?;
         let found = rounds.iter().flat_map(|round| &round.pools);
         let rooms = found.filter_map(|(pool, _)| spaces.get(asked.data_pool(pool)).copied());
         let none = FreeSpace { available: 0, full: true };
@@ -256,21 +255,21 @@ impl DomainPools {
         if fits(&pools) {
             return Ok(pools);
         }
-        self.labelled.forget(&asked.access.cluster.name);
+        self.labelled.forget(&asked.monitors.access.cluster.name);
         let pools = self.all(asked)?;
         if fits(&pools) { Ok(pools) } else { Err(unfit(asked, &pools)) }
     }
 
     /// What the first says of pools that speaks. Where nobody does it is the usual pool, for everywhere.
     fn all(&self, asked: &Asked<'_>) -> Result<Arc<Vec<DomainPool>>> {
-        let cluster = &asked.access.cluster;
+        let cluster = &asked.monitors.access.cluster;
         for told in [asked.constrained, &cluster.domain_pools] {
             if !told.is_empty() {
                 return Ok(Arc::new(told.to_vec()));
             }
         }
         let ask = || {
-            let pools = asked.tool.pools(asked.call, asked.access)?;
+            let pools = asked.monitors.pools("rbd")?;
             let labelled = pools.iter().filter_map(labelled);
             let (allowed, others): (Vec<_>, Vec<_>) =
                 labelled.partition(|pool| cluster.allows_pool(&pool.name));
@@ -291,8 +290,8 @@ impl DomainPools {
         if is_alone || round.pools.is_empty() {
             return Ok((!round.pools.is_empty()).then_some(0));
         }
-        let cluster = &asked.access.cluster.name;
-        let ask = || asked.tool.free_spaces(asked.call, asked.access).map(Arc::new);
+        let cluster = &asked.monitors.access.cluster.name;
+        let ask = || asked.monitors.free_spaces().map(Arc::new);
         let mut spaces = self.space.get_or_ask(cluster.clone(), ask)?;
         if round.pools.iter().any(|(pool, _)| !spaces.contains_key(asked.data_pool(pool))) {
             // It may have been made, or renamed, a moment ago.
@@ -345,7 +344,7 @@ fn unfit(asked: &Asked<'_>, pools: &[DomainPool]) -> Error {
         pools.iter().map(|pool| format!("{} (pool {})", pool.domains, pool.name)).collect();
     Error::no_space(format!(
         "no pool of cluster {:?} is where the volume is to be reachable from, which is {}: there are {}",
-        asked.access.cluster.name,
+        asked.monitors.access.cluster.name,
         asked.wishes,
         there.join(", ")
     ))

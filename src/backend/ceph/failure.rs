@@ -87,7 +87,7 @@ const FULL: [&str; 5] =
     ["No space left on device", "Disk quota exceeded", "Error ENOSPC", "Error EDQUOT", "error 28:"];
 
 impl Failure {
-    pub(super) fn new(access: &ClusterAccess, error: CommandError) -> Self {
+    pub(crate) fn new(access: &ClusterAccess, error: CommandError) -> Self {
         Self(Box::new(Inner { access: access.clone(), error }))
     }
 

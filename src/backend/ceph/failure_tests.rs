@@ -10,14 +10,14 @@ use crate::clusters::{Cluster, Credentials, parse_monitors};
 use crate::dispatch::Call;
 use crate::exec::fake::FakeRunner;
 use crate::exec::{Class, Cmd, Tool};
+use crate::secrets::Secrets;
 
 fn access() -> ClusterAccess {
     let mut cluster = Cluster::named("main");
     cluster.monitors = parse_monitors("10.0.0.1:6789").unwrap();
     cluster.key_from = String::from("/etc/cephlet/main.key");
-    let credentials = Credentials { user: "web".into(), key: None };
-    cluster.credentials = Some(credentials.clone());
-    ClusterAccess { cluster: Arc::new(cluster), credentials }
+    cluster.credentials = Some(Credentials { user: "web".into(), key: None });
+    ClusterAccess::new(Arc::new(cluster), &Secrets::default()).unwrap()
 }
 
 fn failure(status: i32, stderr: &str) -> Failure {

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use crate::backend::ceph::cache::Cache;
+use crate::backend::ceph::monitor::blocklist::Entry;
 use crate::backend::ceph::placement::PoolRef;
-use crate::backend::ceph::{ClusterTool, FreeSpace, ShutOut};
+use crate::backend::ceph::{ClusterTool, FreeSpace};
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::ids;
@@ -21,7 +22,7 @@ pub(crate) struct Health {
     /// By cluster and pool.
     free_space: Cache<String, FreeSpace>,
     /// By cluster.
-    blocklists: Cache<String, Vec<ShutOut>>,
+    blocklists: Cache<String, Vec<Entry>>,
 }
 
 impl Default for Health {
@@ -42,9 +43,9 @@ impl Health {
         if clients.is_empty() {
             return Ok(None);
         }
-        let ask = || tool.blocklist(call, &at.access);
+        let ask = || tool.monitors().of(call, &at.access).blocklist();
         let blocklist = self.blocklists.get_or_ask(at.access.cluster.name.clone(), ask)?;
-        let is_blocked = |client: &&&str| blocklist.iter().any(|entry| covers(&entry.address, client));
+        let is_blocked = |client: &&&str| blocklist.iter().any(|entry| entry.covers(client));
         Ok(clients.iter().find(is_blocked).map(ToString::to_string))
     }
 
@@ -72,31 +73,5 @@ impl Health {
         } else {
             None
         })
-    }
-}
-
-/// Whether an entry of the blocklist means a client. `HOST:0/0` means all clients of the host.
-pub(crate) fn covers(entry: &str, address: &str) -> bool {
-    let plain = |text: &str| {
-        text.trim_start_matches("v1:").trim_start_matches("v2:").trim_start_matches("any:").to_string()
-    };
-    let (entry, address) = (plain(entry), plain(address));
-    let host =
-        |text: &str| text.rsplit_once(':').map_or_else(|| text.to_string(), |(host, _)| host.to_string());
-    entry == address || (entry.ends_with(":0/0") && host(&entry) == host(&address))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::covers;
-
-    #[test]
-    fn an_entry_means_one_client_or_a_whole_host() {
-        assert!(covers("10.0.0.7:0/4711", "10.0.0.7:0/4711"));
-        assert!(covers("v1:10.0.0.7:0/4711", "10.0.0.7:0/4711"));
-        assert!(covers("10.0.0.7:0/0", "10.0.0.7:0/4711"));
-        assert!(covers("[fd00::7]:0/0", "[fd00::7]:0/4711"));
-        assert!(!covers("10.0.0.7:0/4712", "10.0.0.7:0/4711"));
-        assert!(!covers("10.0.0.70:0/0", "10.0.0.7:0/4711"));
     }
 }

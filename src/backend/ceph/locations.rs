@@ -108,7 +108,10 @@ fn reported(question: &Question<'_>, access: &ClusterAccess) -> Result<BTreeSet<
     let named = !pools.is_empty();
     let pools: Vec<String> = match named {
         true => pools.into_iter().map(str::to_string).collect(),
-        false => question.tool.pools(question.call, access)?.into_iter().map(|pool| pool.name).collect(),
+        false => {
+            let listed = question.tool.monitors().of(question.call, access).pools(question.backend)?;
+            listed.into_iter().map(|pool| pool.name).collect()
+        }
     };
     let (mut pairs, mut refusal) = (BTreeSet::new(), None);
     for pool in pools {

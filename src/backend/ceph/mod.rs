@@ -9,19 +9,22 @@ pub mod fencing;
 pub(crate) mod health;
 pub(crate) mod locations;
 pub mod locks;
+pub mod monitor;
 pub(crate) mod placement;
 pub(crate) mod removed;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+
+use serde::de::DeserializeOwned;
 
 pub use failure::{Failure, Reason};
+pub use monitor::Monitors;
+pub use monitor::space::FreeSpace;
 pub use placement::PoolRef;
 
 use crate::clusters::{Cluster, Credentials};
-use crate::dispatch::Call;
-use crate::error::Result;
+use crate::dispatch::{Bulkhead, Call};
+use crate::error::{Error, Result};
 use crate::exec::{Class, Cmd, Output, Runner, Tool};
 use crate::secrets::Secrets;
 
@@ -37,6 +40,8 @@ pub struct ClusterAccess {
     pub cluster: Arc<Cluster>,
     /// Who asks.
     pub credentials: Credentials,
+    /// What the commands are counted as ([`Cmd::within`]): usually those of a cluster together.
+    pub bulkhead: Bulkhead,
 }
 
 impl ClusterAccess {
@@ -46,15 +51,14 @@ impl ClusterAccess {
     /// As [`Cluster::credentials`].
     pub fn new(cluster: Arc<Cluster>, secrets: &Secrets) -> Result<Self> {
         let credentials = cluster.credentials(secrets)?;
-        Ok(Self { cluster, credentials })
+        let bulkhead = Arc::from(cluster.name.as_str());
+        Ok(Self { cluster, credentials, bulkhead })
     }
 
     /// A Ceph tool with what it needs to reach the cluster: `-c CONF`, or `-c /dev/null -m MONITORS`; `--id
     /// USER`, and `--keyfile` with the key in memory, where it is not the tool's business to find it.
-    ///
-    /// The commands of a cluster are counted together ([`Cmd::within`]).
     pub fn command(&self, tool: Tool, class: Class) -> Cmd {
-        let cmd = Cmd::new(tool, class).within(Arc::from(self.cluster.name.as_str()));
+        let cmd = Cmd::new(tool, class).within(Arc::clone(&self.bulkhead));
         let cmd = match &self.cluster.conf {
             Some(conf) => cmd.arg("-c").arg(conf),
             None => cmd.args(["-c", "/dev/null", "-m"]).arg(self.cluster.monitors_text()),
@@ -93,37 +97,25 @@ impl ClusterAccess {
     }
 }
 
-/// What can still be written to a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FreeSpace {
-    /// Bytes, copies taken off, quota included.
-    pub available: u64,
-    /// The pool takes no more writes.
-    pub full: bool,
+/// Reads what `command` printed.
+pub(crate) fn read<T: DeserializeOwned>(command: &str, stdout: &[u8]) -> Result<T> {
+    serde_json::from_slice(stdout).map_err(|error| unreadable(command, &error))
 }
 
-/// A client, or a range of addresses, that a cluster has shut out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShutOut {
-    /// As `10.0.0.7:0/1234567`; `10.0.0.7:0/0` means all clients of the host.
-    pub address: String,
-    /// Until then.
-    pub until: SystemTime,
+/// Reads the documents that `command` printed one after another.
+pub(crate) fn read_all<T: DeserializeOwned>(command: &str, stdout: &[u8]) -> Result<Vec<T>> {
+    let documents = serde_json::Deserializer::from_slice(stdout).into_iter::<T>();
+    documents.collect::<Result<_, _>>().map_err(|error| unreadable(command, &error))
 }
 
-/// A pool as the cluster lists it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedPool {
-    /// Its name.
-    pub name: String,
-    /// What is written on it for this kind of volumes (`ceph osd pool application set`).
-    pub labels: BTreeMap<String, String>,
+fn unreadable(command: &str, error: &serde_json::Error) -> Error {
+    Error::internal(format!("`{command}` printed what cephlet cannot read: {error}"))
 }
 
 /// What is asked of a cluster that is about no volume.
 pub trait ClusterTool: Send + Sync {
-    /// The pools that are for this kind of volumes.
-    fn pools(&self, call: &Call, access: &ClusterAccess) -> Result<Vec<ListedPool>>;
+    /// Its monitors and its manager.
+    fn monitors(&self) -> &dyn Monitors;
 
     /// Whether the cluster has the pool of `at`, for any application; the namespace does not matter.
     fn has_pool(&self, call: &Call, at: &PoolRef) -> Result<bool>;
@@ -133,15 +125,6 @@ pub trait ClusterTool: Send + Sync {
 
     /// The free space in the pool `pool`, which may be another than that of `at`.
     fn free_space(&self, call: &Call, at: &PoolRef, pool: &str) -> Result<FreeSpace>;
-
-    /// The free space in every pool, by name.
-    fn free_spaces(&self, call: &Call, access: &ClusterAccess) -> Result<BTreeMap<String, FreeSpace>>;
-
-    /// The clients that the cluster has shut out.
-    fn blocklist(&self, call: &Call, access: &ClusterAccess) -> Result<Vec<ShutOut>>;
-
-    /// Shuts a client out for so many years from now, whatever was said of it before.
-    fn shut_out(&self, call: &Call, access: &ClusterAccess, address: &str, years: u64) -> Result<()>;
 }
 
 #[cfg(test)]

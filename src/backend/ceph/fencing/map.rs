@@ -5,17 +5,18 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use serde::Deserialize;
-use serde_json::Value;
 
-/// How the date of an entry begins that never ends: the cluster's clocks end in 2106.
-const NEVER: &str = "2106-";
+use crate::backend::ceph::monitor::blocklist::Entry;
+use crate::backend::ceph::read_all;
+use crate::error::{Error, Result};
+use crate::exec::Output;
 
 /// A cluster, as its monitors know it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ClusterMap {
     /// Its own ID.
     pub(super) fsid: String,
-    /// The hosts and networks that are shut out as a whole.
+    /// Whom it has shut out.
     pub(super) entries: Vec<Entry>,
     /// It can shut out a network as one range.
     pub(super) knows_ranges: bool,
@@ -29,54 +30,27 @@ pub(super) struct ClusterMap {
     pub(super) managers: Vec<IpAddr>,
 }
 
-/// A host or network that is shut out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    /// It, host bits masked.
-    pub(super) network: IpNet,
-    /// As it is listed, and has to be named to be removed: `10.0.0.1:0/0`, or `10.1.0.5/24`.
-    pub(super) listed: String,
-    /// Whether it is a range.
-    pub(super) is_range: bool,
-    /// It never ends, as those of ours.
-    pub(super) is_lasting: bool,
-}
-
-/// `osd dump`
+/// `osd dump`, `mon dump` or `mgr dump`
 #[derive(Deserialize)]
-struct OsdDump {
+struct Dump {
+    #[serde(default)]
     fsid: String,
     #[serde(default)]
-    osds: Vec<Osd>,
+    mons: Vec<Daemon>,
+    #[serde(default)]
+    active_addrs: Addresses,
+    osds: Option<Vec<Daemon>>,
     #[serde(default)]
     blocklist: BTreeMap<String, String>,
     range_blocklist: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Deserialize)]
-struct Osd {
+struct Daemon {
     #[serde(default)]
     public_addrs: Addresses,
     #[serde(default)]
     cluster_addrs: Addresses,
-}
-
-/// `mon dump`
-#[derive(Deserialize)]
-struct MonDump {
-    mons: Vec<Mon>,
-}
-
-#[derive(Deserialize)]
-struct Mon {
-    #[serde(default)]
-    public_addrs: Addresses,
-}
-
-/// `mgr dump`
-#[derive(Deserialize)]
-struct MgrDump {
-    active_addrs: Addresses,
 }
 
 #[derive(Default, Deserialize)]
@@ -100,78 +74,52 @@ impl ClusterMap {
     /// Reads what `mon dump`, `mgr dump` and `osd dump` have printed, in whichever order.
     ///
     /// # Errors
-    /// What is wrong with it; without an `osd dump` nothing is known.
-    pub(super) fn read(stdout: &[u8]) -> Result<Self, String> {
-        let mut map = Self::default();
-        let mut seen_osds = false;
-        for document in serde_json::Deserializer::from_slice(stdout).into_iter::<Value>() {
-            let document = document.map_err(|error| error.to_string())?;
-            if document.get("mons").is_some() {
-                let MonDump { mons } = parse(document)?;
-                map.monitors = mons.iter().flat_map(|it| it.public_addrs.ips()).collect();
-            } else if document.get("active_addrs").is_some() {
-                let MgrDump { active_addrs } = parse(document)?;
-                map.managers = active_addrs.ips().collect();
-            } else if document.get("osds").is_some() {
-                map.read_osds(parse(document)?);
-                seen_osds = true;
-            }
+    /// It cannot be read; without an `osd dump` nothing is known.
+    pub(super) fn read(output: &Output) -> Result<Self> {
+        let (mut map, mut knows_osds) = (Self::default(), false);
+        for Dump { fsid, mons, active_addrs, osds, blocklist, range_blocklist } in
+            read_all("ceph osd dump", &output.stdout)?
+        {
+            map.monitors.extend(mons.iter().flat_map(|it| it.public_addrs.ips()));
+            map.managers.extend(active_addrs.ips());
+            let Some(osds) = osds else { continue };
+            (map.fsid, map.knows_ranges, knows_osds) = (fsid, range_blocklist.is_some(), true);
+            map.public = osds.iter().flat_map(|osd| osd.public_addrs.ips()).collect();
+            let internal = osds.iter().flat_map(|osd| osd.cluster_addrs.ips());
+            map.osds = map.public.iter().copied().chain(internal).collect();
+            let ranges = range_blocklist.iter().flatten().filter_map(|(it, end)| Entry::of_range(it, end));
+            map.entries =
+                blocklist.iter().map(|(it, end)| Entry::of_address(it, end)).chain(ranges).collect();
         }
-        if seen_osds { Ok(map) } else { Err(String::from("there is no list of OSDs in it")) }
-    }
-
-    fn read_osds(&mut self, dump: OsdDump) {
-        let OsdDump { fsid, osds, blocklist, range_blocklist } = dump;
-        self.fsid = fsid;
-        self.knows_ranges = range_blocklist.is_some();
-        self.public = osds.iter().flat_map(|osd| osd.public_addrs.ips()).collect();
-        let internal = osds.iter().flat_map(|osd| osd.cluster_addrs.ips());
-        self.osds = self.public.iter().copied().chain(internal).collect();
-        let until = |until: &str, entry: Entry| Entry { is_lasting: until.starts_with(NEVER), ..entry };
-        let host = |(text, end): (String, String)| Entry::host(&text).map(|entry| until(&end, entry));
-        let range = |(text, end): (String, String)| Entry::range(&text).map(|entry| until(&end, entry));
-        let hosts = blocklist.into_iter().filter_map(host);
-        self.entries = hosts.chain(range_blocklist.into_iter().flatten().filter_map(range)).collect();
+        match knows_osds {
+            true => Ok(map),
+            false => Err(Error::internal(format!(
+                "`ceph osd dump` printed what cephlet cannot read: there is no list of OSDs in it; ceph said {:?}",
+                last_line(&output.stderr_tail)
+            ))),
+        }
     }
 
     /// The hosts and networks that are shut out for good.
-    pub(super) fn fences(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().filter(|entry| entry.is_lasting)
+    pub(super) fn fences(&self) -> impl Iterator<Item = (IpNet, &Entry)> {
+        let lasting = self.entries.iter().filter(|entry| entry.is_lasting());
+        lasting.filter_map(|entry| Some((entry.network?, entry)))
     }
 
     /// Those that fence one of these networks, however they were written; where there are no ranges, those of
     /// its addresses.
-    pub(super) fn fences_of(&self, networks: &[IpNet]) -> impl Iterator<Item = &Entry> {
-        let is_of = move |entry: &Entry, network: &IpNet| match self.knows_ranges {
-            true => entry.network == *network,
-            false => network.contains(&entry.network),
+    pub(super) fn fences_of(&self, networks: &[IpNet]) -> impl Iterator<Item = (IpNet, &Entry)> {
+        let is_of = move |fenced: IpNet, network: &IpNet| match self.knows_ranges {
+            true => fenced == *network,
+            false => network.contains(&fenced),
         };
-        self.fences().filter(move |entry| networks.iter().any(|network| is_of(entry, network)))
+        self.fences().filter(move |(fenced, _)| networks.iter().any(|network| is_of(*fenced, network)))
     }
 }
 
-impl Entry {
-    /// `10.0.0.1:0/0`. Other ports and numbers are single daemons and clients.
-    pub(super) fn host(text: &str) -> Option<Self> {
-        let (address, number) = text.rsplit_once('/')?;
-        let address: SocketAddr = address.parse().ok()?;
-        let is_host = address.port() == 0 && number == "0";
-        let (network, listed) = (address.ip().into(), text.to_string());
-        is_host.then_some(Self { network, listed, is_range: false, is_lasting: true })
-    }
-
-    /// `cidr:10.1.0.5:0/24`
-    pub(super) fn range(text: &str) -> Option<Self> {
-        let (address, length) = text.strip_prefix("cidr:").unwrap_or(text).rsplit_once('/')?;
-        let ip = address.parse::<SocketAddr>().ok()?.ip();
-        let listed = IpNet::new(ip, length.parse().ok()?).ok()?;
-        let (network, listed) = (listed.trunc(), listed.to_string());
-        Some(Self { network, listed, is_range: true, is_lasting: true })
-    }
-}
-
-fn parse<T: for<'a> Deserialize<'a>>(document: Value) -> Result<T, String> {
-    serde_json::from_value(document).map_err(|error| error.to_string())
+/// What `ceph` said last.
+pub(super) fn last_line(said: &str) -> &str {
+    said.lines().next_back().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -193,9 +141,14 @@ mod tests {
         "range_blocklist":{"cidr:10.1.0.5:0/24":"2106-02-07T06:28:15.451071+0000",
             "cidr:[fd00::]:0/64":"2106-02-07T06:28:15.4+0000","cidr:10.2.0.0:0/24":"2026-11-24T22:12:10.0+0000"}}"#;
 
+    fn read(stdout: &str) -> Result<ClusterMap> {
+        let stderr_tail = "dumped monmap epoch 1\nError EACCES: access denied\n".into();
+        ClusterMap::read(&Output { stdout: stdout.into(), stderr_tail })
+    }
+
     #[test]
     fn a_cluster_is_read_from_all_that_was_printed() {
-        let map = ClusterMap::read(format!("{MONITORS}\n\n{MANAGER}\n{OSDS}\n").as_bytes()).unwrap();
+        let map = read(&format!("{MONITORS}\n\n{MANAGER}\n{OSDS}\n")).unwrap();
         let text = |ips: &[IpAddr]| ips.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!((map.fsid.as_str(), map.knows_ranges), ("c0ffee", true));
         assert_eq!(text(&map.monitors), ["10.9.0.2", "fd09::2"]);
@@ -203,8 +156,8 @@ mod tests {
             (text(&map.managers), text(&map.osds)),
             (vec!["10.9.0.3".into()], vec!["10.9.0.1".into(), "10.8.0.1".into()])
         );
-        let entry = |it: &Entry| (it.network.to_string(), it.listed.clone(), it.is_lasting);
-        let entries: Vec<(String, String, bool)> = map.entries.iter().map(entry).collect();
+        let entry = |it: &Entry| Some((it.network?.to_string(), it.address.clone(), it.is_lasting()));
+        let entries: Vec<(String, String, bool)> = map.entries.iter().filter_map(entry).collect();
         let expected = [
             ("10.0.0.1/32", "10.0.0.1:0/0", true),
             ("10.0.0.2/32", "10.0.0.2:0/0", false),
@@ -219,9 +172,10 @@ mod tests {
 
     #[test]
     fn an_old_cluster_knows_no_ranges_and_a_poor_user_no_manager() {
-        let map = ClusterMap::read(br#"{"fsid":"c0ffee","osds":[],"blocklist":{}}"#).unwrap();
+        let map = read(r#"{"fsid":"c0ffee","osds":[],"blocklist":{}}"#).unwrap();
         assert!(!map.knows_ranges && map.managers.is_empty());
-        assert!(ClusterMap::read(MONITORS.as_bytes()).is_err(), "nothing is known of its fences");
-        assert!(ClusterMap::read(b"").is_err() && ClusterMap::read(b"{\"osds\":").is_err());
+        let error = read(MONITORS).expect_err("nothing is known of its fences");
+        assert!(error.message().ends_with("ceph said \"Error EACCES: access denied\""), "{error}");
+        assert!(read("").is_err() && read("{\"osds\":").is_err());
     }
 }

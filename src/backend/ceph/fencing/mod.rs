@@ -6,7 +6,6 @@
 
 mod guard;
 mod map;
-mod tool;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -19,45 +18,73 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use self::guard::Protected;
-use self::map::{ClusterMap, Entry};
-use self::tool::{CephFences, Change, Changed, FenceTool};
+use self::map::{ClusterMap, last_line};
 use super::ClusterAccess;
+use super::monitor::blocklist::{addition, removal};
+use super::monitor::{Command, Door, Monitors, question};
 use super::placement::{choose_cluster, known};
 use crate::backend::{FenceClient, Fencing};
 use crate::clusters::Clusters;
-use crate::dispatch::{Bulkhead, Call};
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
-use crate::exec::Runner;
+use crate::exec::Class;
 use crate::secrets::Secrets;
 use crate::sys::address;
 
 /// So many addresses one by one, at most, in a cluster that knows no ranges.
 const MOST_ADDRESSES: usize = 256;
 
-/// What the commands of a cluster's fences are counted as: not with those of its volumes, which may all hang.
-fn bulkhead(cluster: &str) -> Bulkhead {
-    format!("fences of {cluster}").into()
-}
+/// An entry that is never there (192.0.2.0/24 is for documentation, RFC 5737): who may remove it may remove
+/// others.
+const NO_ENTRY: &str = "192.0.2.255:0/4294967295";
+/// What is said of an entry that is not there.
+const NOT_THERE: &str = "isn't blocklisted";
+const FORBIDDEN: &str = "EACCES";
 
 /// Fences in the clusters that are set up.
 pub struct Fences {
     clusters: Arc<Clusters>,
-    tool: Box<dyn FenceTool>,
+    monitors: Arc<dyn Monitors>,
 }
 
 impl Fences {
-    /// Fences in these clusters, by commands that `runner` runs.
-    pub fn new(clusters: Arc<Clusters>, runner: Arc<dyn Runner>) -> Self {
-        Self::by(clusters, CephFences::new(runner))
+    /// Fences in these clusters, by their monitors.
+    pub fn new(clusters: Arc<Clusters>, monitors: Arc<dyn Monitors>) -> Self {
+        Self { clusters, monitors }
     }
 
-    fn by(clusters: Arc<Clusters>, tool: impl FenceTool + 'static) -> Self {
-        Self { clusters, tool: Box::new(tool) }
-    }
-
+    /// Its commands are not counted with those of the cluster's volumes, which may all hang.
     fn access(&self, cluster: &str, secrets: &Secrets) -> Result<ClusterAccess> {
-        ClusterAccess::new(known(&self.clusters, cluster)?, secrets)
+        let access = ClusterAccess::new(known(&self.clusters, cluster)?, secrets)?;
+        Ok(ClusterAccess { bulkhead: format!("fences of {}", access.cluster.name).into(), ..access })
     }
+
+    fn map(&self, call: &Call, access: &ClusterAccess) -> Result<ClusterMap> {
+        Ok(ask(&self.monitors.of(call, access), Class::Question, [question("osd dump", None)])?.0)
+    }
+}
+
+/// The cluster, its daemons, and what was said of lifting a fence.
+fn look(monitors: &Door<'_>) -> Result<(ClusterMap, String)> {
+    let dumps = ["mon dump", "mgr dump", "osd dump"].map(|dump| question(dump, None));
+    ask(monitors, Class::Change, dumps.into_iter().chain([removal(NO_ENTRY)]))
+}
+
+/// Makes the changes, one after the other, and looks again.
+fn change(monitors: &Door<'_>, changes: impl Iterator<Item = Command>) -> Result<(ClusterMap, String)> {
+    ask(monitors, Class::Change, changes.chain([question("osd dump", None)]))
+}
+
+/// The cluster after these commands, and what was said.
+fn ask(
+    monitors: &Door<'_>,
+    class: Class,
+    commands: impl IntoIterator<Item = Command>,
+) -> Result<(ClusterMap, String)> {
+    let cluster = format!("ask cluster {:?} whom it has shut out", monitors.access.cluster.name);
+    let output =
+        monitors.ask(class, &Vec::from_iter(commands)).map_err(|failure| failure.into_error(cluster))?;
+    Ok((ClusterMap::read(&output)?, output.stderr_tail))
 }
 
 impl Fencing for Fences {
@@ -78,59 +105,57 @@ impl Fencing for Fences {
         secrets: &Secrets,
     ) -> Result<()> {
         let access = self.access(cluster, secrets)?;
-        let now = self.tool.look(call, &access)?;
-        let wanted = as_entries(networks, &now.map)?;
+        let monitors = self.monitors.of(call, &access);
+        let (now, said) = look(&monitors)?;
+        let wanted = as_entries(networks, &now)?;
         let missing = |map: &ClusterMap| -> Vec<IpNet> {
-            let fences: BTreeSet<&IpNet> = map.fences().map(|entry| &entry.network).collect();
+            let fences: BTreeSet<IpNet> = map.fences().map(|(network, _)| network).collect();
             wanted.iter().filter(|network| !fences.contains(network)).copied().collect()
         };
-        let to_add = missing(&now.map);
+        let to_add = missing(&now);
         if to_add.is_empty() {
             return Ok(());
         }
-        guard::check(networks, &Protected::of(&now.map, if allow_self { vec![] } else { now.map.own() }))?;
-        if !now.may_remove {
+        guard::check(networks, &Protected::of(&now, if allow_self { vec![] } else { now.own() }))?;
+        if !said.contains(NOT_THERE) {
             return Err(lacks_rights(&access, "remove a fence again, so it sets none"));
         }
-        let changes: Vec<Change> = to_add.into_iter().map(Change::Add).collect();
-        let then = self.tool.change(call, &access, &changes)?;
-        match missing(&then.map).as_slice() {
+        let (then, said) = change(&monitors, to_add.iter().map(addition))?;
+        match missing(&then).as_slice() {
             [] => Ok(()),
-            left => Err(not_done(&access, "fenced", left, &then)),
+            left => Err(not_done(&access, "fenced", left, &said)),
         }
     }
 
     fn unfence(&self, call: &Call, cluster: &str, networks: &[IpNet], secrets: &Secrets) -> Result<()> {
         let access = self.access(cluster, secrets)?;
-        let now = self.tool.look(call, &access)?;
-        let of_these = |map: &ClusterMap| -> Vec<Entry> { map.fences_of(networks).cloned().collect() };
-        let changes: Vec<Change> = of_these(&now.map).into_iter().map(Change::Remove).collect();
-        if changes.is_empty() {
-            tell_of_others(&now.map, networks);
+        let monitors = self.monitors.of(call, &access);
+        let (now, _) = look(&monitors)?;
+        let mut changes = now.fences_of(networks).map(|(_, entry)| removal(&entry.address)).peekable();
+        if changes.peek().is_none() {
+            tell_of_others(&now, networks);
             return Ok(());
         }
-        let then = self.tool.change(call, &access, &changes)?;
-        let left: Vec<IpNet> = of_these(&then.map).iter().map(|entry| entry.network).collect();
+        let (then, said) = change(&monitors, changes)?;
+        let left: Vec<IpNet> = then.fences_of(networks).map(|(network, _)| network).collect();
         match left.as_slice() {
             [] => {
-                tell_of_others(&then.map, networks);
+                tell_of_others(&then, networks);
                 Ok(())
             }
-            _ if then.is_forbidden => Err(lacks_rights(&access, "remove a fence")),
-            left => Err(not_done(&access, "freed", left, &then)),
+            _ if said.contains(FORBIDDEN) => Err(lacks_rights(&access, "remove a fence")),
+            left => Err(not_done(&access, "freed", left, &said)),
         }
     }
 
     fn fences(&self, call: &Call, cluster: &str, secrets: &Secrets) -> Result<Vec<IpNet>> {
-        let access = self.access(cluster, secrets)?;
-        let map = self.tool.map(call, &access)?;
-        let networks: BTreeSet<IpNet> = map.fences().map(|entry| entry.network).collect();
+        let map = self.map(call, &self.access(cluster, secrets)?)?;
+        let networks: BTreeSet<IpNet> = map.fences().map(|(network, _)| network).collect();
         Ok(networks.into_iter().collect())
     }
 
     fn clients(&self, call: &Call, cluster: &str, secrets: &Secrets) -> Result<Vec<FenceClient>> {
-        let access = self.access(cluster, secrets)?;
-        let map = self.tool.map(call, &access)?;
+        let map = self.map(call, &self.access(cluster, secrets)?)?;
         let addresses = map.own();
         if addresses.is_empty() {
             return Err(Error::unavailable(format!(
@@ -154,9 +179,10 @@ impl ClusterMap {
 /// what others have shut out for a time.
 fn tell_of_others(map: &ClusterMap, networks: &[IpNet]) {
     for entry in &map.entries {
-        let overlaps = |it: &&IpNet| entry.network.contains(*it) || it.contains(&entry.network);
+        let Some(shut_out) = entry.network else { continue };
+        let overlaps = |it: &&IpNet| shut_out.contains(*it) || it.contains(&shut_out);
         if let Some(network) = networks.iter().find(overlaps) {
-            log::warn!("{network} stays shut out, or part of it, by the blocklist's entry {}", entry.listed);
+            log::warn!("{network} stays shut out, or part of it, by the blocklist's entry {}", entry.address);
         }
     }
 }
@@ -202,12 +228,12 @@ fn lacks_rights(access: &ClusterAccess, what: &str) -> Error {
     ))
 }
 
-fn not_done(access: &ClusterAccess, what: &str, left: &[IpNet], seen: &Changed) -> Error {
+fn not_done(access: &ClusterAccess, what: &str, left: &[IpNet], said: &str) -> Error {
     let left: Vec<String> = left.iter().map(ToString::to_string).collect();
     Error::unavailable(format!(
         "not all was {what} in cluster {:?}; what is missing: {}; ceph said {:?}; send the request again",
         access.cluster.name,
         left.join(", "),
-        seen.said
+        last_line(said)
     ))
 }

@@ -1,51 +1,17 @@
 use parking_lot::Mutex;
 
-use super::map::{ClusterMap, Entry};
-use super::tool::{Change, Changed, FenceTool, Looked};
 use super::*;
+use crate::backend::ceph::monitor::blocklist::Entry;
+use crate::backend::ceph::monitor::fake::FakeMonitors;
 use crate::clusters::{Cluster, Credentials};
 use crate::error::Kind;
+use crate::exec::Runner;
+use crate::exec::fake::FakeRunner;
 
-/// A cluster that does what it is told, as far as the user may.
-#[derive(Default)]
-struct FakeCluster {
-    map: Mutex<ClusterMap>,
-    /// The user may fence, but free nobody.
-    adds_only: bool,
-    /// So many changes are made, and then the monitor is gone.
-    fails_after: Option<usize>,
-}
+const NEVER: &str = "2106-02-07T06:28:15.333020+0000";
 
-impl FenceTool for Arc<FakeCluster> {
-    fn look(&self, call: &Call, access: &ClusterAccess) -> Result<Looked> {
-        Ok(Looked { map: self.map(call, access)?, may_remove: !self.adds_only })
-    }
-
-    fn map(&self, _: &Call, _: &ClusterAccess) -> Result<ClusterMap> {
-        Ok(self.map.lock().clone())
-    }
-
-    fn change(&self, call: &Call, access: &ClusterAccess, changes: &[Change]) -> Result<Changed> {
-        for change in changes.iter().take(self.fails_after.unwrap_or(usize::MAX)) {
-            let entries = &mut self.map.lock().entries;
-            match change {
-                Change::Add(network) => {
-                    entries.retain(|it| it.network != *network);
-                    entries.push(entry(*network));
-                }
-                Change::Remove(_) if self.adds_only => {}
-                Change::Remove(gone) => entries.retain(|it| it != gone),
-            }
-        }
-        let map = self.map(call, access)?;
-        Ok(Changed { map, is_forbidden: self.adds_only, said: "as it may be".into() })
-    }
-}
-
-fn entry(network: IpNet) -> Entry {
-    let is_range = network.prefix_len() < network.max_prefix_len();
-    let listed = if is_range { network.to_string() } else { format!("{}:0/0", network.addr()) };
-    Entry { network, listed, is_range, is_lasting: true }
+fn host(address: &str) -> Entry {
+    Entry::of_address(address, NEVER)
 }
 
 fn networks(texts: &[&str]) -> Vec<IpNet> {
@@ -56,30 +22,33 @@ fn ips(texts: &[&str]) -> Vec<IpAddr> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-fn fake(knows_ranges: bool) -> FakeCluster {
-    let map = ClusterMap {
-        fsid: "c0ffee".into(),
+fn fake(knows_ranges: bool) -> FakeMonitors {
+    let own = |texts: &[&str]| texts.iter().map(ToString::to_string).collect();
+    FakeMonitors {
         knows_ranges,
-        osds: ips(&["10.9.0.1", "127.0.0.1"]),
-        public: ips(&["10.9.0.1", "127.0.0.1"]),
-        monitors: ips(&["10.9.0.2", "fd09::2"]),
-        managers: ips(&["10.9.0.3"]),
-        ..ClusterMap::default()
-    };
-    FakeCluster { map: Mutex::new(map), ..FakeCluster::default() }
+        osds: own(&["10.9.0.1", "127.0.0.1"]),
+        monitors: own(&["10.9.0.2", "fd09::2"]),
+        managers: own(&["10.9.0.3"]),
+        ..FakeMonitors::default()
+    }
+}
+
+fn fences(monitors: Arc<dyn Monitors>) -> Fences {
+    let mut main = Cluster::named("main");
+    main.conf = Some("/etc/ceph/ceph.conf".into());
+    main.credentials = Some(Credentials { user: "web".into(), key: None });
+    Fences::new(Arc::new(Clusters::of([main])), monitors)
 }
 
 struct Scene {
-    cluster: Arc<FakeCluster>,
+    cluster: Arc<Mutex<FakeMonitors>>,
     fences: Fences,
 }
 
 impl Scene {
-    fn of(cluster: FakeCluster) -> Self {
-        let cluster = Arc::new(cluster);
-        let mut main = Cluster::named("main");
-        main.credentials = Some(Credentials { user: "web".into(), key: None });
-        let fences = Fences::by(Arc::new(Clusters::of([main])), Arc::clone(&cluster));
+    fn of(cluster: FakeMonitors) -> Self {
+        let cluster = Arc::new(Mutex::new(cluster));
+        let fences = fences(Arc::new(Arc::clone(&cluster)));
         Self { cluster, fences }
     }
 
@@ -104,7 +73,7 @@ fn a_fence_is_set_once_and_lifted_once() {
         scene.fence(&["10.0.0.7/32", "10.1.0.0/24", "fd00::/64"]).unwrap();
         assert_eq!(scene.list(), ["10.0.0.7/32", "10.1.0.0/24", "fd00::/64"]);
     }
-    assert_eq!(scene.cluster.map.lock().entries.len(), 3);
+    assert_eq!(scene.cluster.lock().entries.len(), 3);
     scene.unfence(&["10.1.0.0/25"]).unwrap();
     assert_eq!(scene.list().len(), 3, "a part of a fence is none");
     for _ in 0..2 {
@@ -118,22 +87,22 @@ fn every_spelling_of_a_fence_is_lifted() {
     let scene = Scene::of(fake(true));
     // As an administrator may have written them: with host bits, and a single host as a range.
     let written = ["cidr:10.1.0.5:0/24", "cidr:10.1.0.0:0/24", "cidr:10.0.0.7:0/32"];
-    let entries = written.map(|text| Entry::range(text).unwrap());
-    scene.cluster.map.lock().entries = entries.into_iter().chain(Entry::host("10.0.0.7:0/0")).collect();
+    let entries = written.map(|text| Entry::of_range(text, NEVER).unwrap());
+    scene.cluster.lock().entries = entries.into_iter().chain([host("10.0.0.7:0/0")]).collect();
     assert_eq!(scene.list(), ["10.0.0.7/32", "10.1.0.0/24"]);
     scene.unfence(&["10.1.0.0/24", "10.0.0.7/32"]).unwrap();
-    assert_eq!(scene.cluster.map.lock().entries, []);
+    assert_eq!(scene.cluster.lock().entries, []);
 }
 
 /// As an administrator or another plugin sets it.
 #[test]
 fn what_is_shut_out_for_a_time_is_no_fence() {
     let scene = Scene::of(fake(true));
-    let for_a_time = Entry { is_lasting: false, ..entry("10.0.0.7/32".parse().unwrap()) };
-    scene.cluster.map.lock().entries = vec![for_a_time.clone()];
+    let for_a_time = Entry::of_address("10.0.0.7:0/0", "2105-12-31T23:59:59.999999+0000");
+    scene.cluster.lock().entries = vec![for_a_time.clone()];
     assert!(scene.list().is_empty());
     scene.unfence(&["10.0.0.7/32"]).unwrap();
-    assert_eq!(scene.cluster.map.lock().entries, [for_a_time], "it is not ours");
+    assert_eq!(scene.cluster.lock().entries, [for_a_time], "it is not ours");
     scene.fence(&["10.0.0.7/32"]).unwrap();
     assert_eq!(scene.list(), ["10.0.0.7/32"], "UNSAFE: the fence would end");
 }
@@ -169,7 +138,7 @@ fn the_cluster_and_this_host_are_not_fenced() {
         assert!(scene.list().is_empty(), "UNSAFE: {network}");
     }
     // 127.0.0.1 is an OSD's: this host's own address towards it is the same.
-    scene.cluster.map.lock().osds = ips(&["127.0.0.1"]);
+    scene.cluster.lock().osds = vec!["127.0.0.1".into()];
     let own = guard::check(
         &networks(&["127.0.0.0/8"]),
         &Protected::of(&ClusterMap::default(), ips(&["127.0.0.1"])),
@@ -179,7 +148,7 @@ fn the_cluster_and_this_host_are_not_fenced() {
 
 #[test]
 fn who_could_not_lift_a_fence_sets_none() {
-    let scene = Scene::of(FakeCluster { adds_only: true, ..fake(true) });
+    let scene = Scene::of(FakeMonitors { forbids_removal: true, ..fake(true) });
     let error = scene.fence(&["10.0.0.7/32"]).unwrap_err();
     assert_eq!((error.kind(), scene.list().len()), (Kind::Precondition, 0));
     assert!(
@@ -188,14 +157,14 @@ fn who_could_not_lift_a_fence_sets_none() {
             .contains("ceph auth caps client.web mon 'profile rbd, allow command \"osd blocklist\"'"),
         "{error}"
     );
-    scene.cluster.map.lock().entries = vec![entry("10.0.0.7/32".parse().unwrap())];
+    scene.cluster.lock().entries = vec![host("10.0.0.7:0/0")];
     assert_eq!(scene.unfence(&["10.0.0.7/32"]).unwrap_err().kind(), Kind::Precondition);
     scene.fence(&["10.0.0.7/32"]).expect("what is fenced already is");
 }
 
 #[test]
 fn what_was_done_by_half_is_said_and_finished_by_a_repetition() {
-    let scene = Scene::of(FakeCluster { fails_after: Some(1), ..fake(true) });
+    let scene = Scene::of(FakeMonitors { fails_after: Some(1), ..fake(true) });
     let wanted = ["10.0.0.7/32", "10.1.0.0/24"];
     let error = scene.fence(&wanted).unwrap_err();
     assert_eq!(error.kind(), Kind::Unavailable);
@@ -210,10 +179,63 @@ fn what_was_done_by_half_is_said_and_finished_by_a_repetition() {
 #[test]
 fn a_host_is_named_by_the_address_that_osds_see() {
     let scene = Scene::of(fake(true));
-    scene.cluster.map.lock().public = ips(&["127.0.0.1", "127.0.0.1"]);
+    scene.cluster.lock().osds = vec!["127.0.0.1".into(), "127.0.0.1".into()];
     let clients = || scene.fences.clients(&Call::internal("test"), "main", &Secrets::default());
     let client = FenceClient { id: "c0ffee".into(), addresses: networks(&["127.0.0.1/32"]) };
     assert_eq!(clients().unwrap(), [client]);
-    scene.cluster.map.lock().public = vec![];
+    scene.cluster.lock().osds = vec![];
     assert_eq!(clients().unwrap_err().kind(), Kind::Unavailable);
+}
+
+/// What `ceph` was told each time, after it printed and said these.
+fn told(answers: &[(&str, &str)], work: impl Fn(&Fences) -> Result<()>) -> (Result<()>, Vec<String>) {
+    let argv = "ceph -c /etc/ceph/ceph.conf --id web --connect-timeout 20 --format=json";
+    let runner = Arc::new(FakeRunner::default());
+    for (printed, said) in answers {
+        runner.expect_said(&argv.split(' ').collect::<Vec<_>>(), printed, said);
+    }
+    let by_ceph: Arc<dyn Runner> = Arc::clone(&runner) as _;
+    let result = work(&fences(Arc::new(by_ceph)));
+    let lines = |cmd: &crate::exec::Cmd| String::from_utf8(cmd.stdin_bytes().to_vec()).unwrap();
+    (result, runner.ran().iter().map(lines).collect())
+}
+
+const LOOK: &str = "mon dump\nmgr dump\nosd dump\nosd blocklist rm 192.0.2.255:0/4294967295\n";
+
+#[test]
+fn one_process_shows_the_cluster_and_another_makes_all_changes_and_reads_them_back() {
+    let dump = |hosts: &str, ranges: &str| {
+        format!(r#"{{"fsid":"c0ffee","osds":[],"blocklist":{{{hosts}}},"range_blocklist":{{{ranges}}}}}"#)
+    };
+    let empty = dump("", "");
+    let may = "dumped monmap epoch 1\n192.0.2.255:0/4294967295 isn't blocklisted\n";
+    let asked = networks(&["10.0.0.7/32", "fd00::7/128", "10.1.0.0/24"]);
+    let (call, none) = (Call::internal("test"), Secrets::default());
+    let fence = |fences: &Fences| fences.fence(&call, "main", &asked, false, &none);
+    let (result, told_first) = told(&[(&empty, may), (&empty, "Error EINVAL: no\n")], fence);
+    assert!(result.unwrap_err().message().contains(r#"ceph said "Error EINVAL: no""#));
+    let added = "osd blocklist range add 10.1.0.0/24 1000000000000\n\
+        osd blocklist add 10.0.0.7:0/0 1000000000000\nosd blocklist add [fd00::7]:0/0 1000000000000\nosd dump\n";
+    let sorted = |text: &str| text.lines().map(str::to_string).collect::<BTreeSet<_>>();
+    assert_eq!((told_first[0].as_str(), sorted(&told_first[1])), (LOOK, sorted(added)));
+    assert!(told_first[1].ends_with("\nosd dump\n"));
+    let refused = "dumped monmap epoch 1\nError EACCES: access denied\nError EACCES: access denied\n";
+    assert_eq!(told(&[(&empty, refused)], fence).0.unwrap_err().kind(), Kind::Precondition);
+
+    let full = dump(&format!(r#""[fd00::7]:0/0":"{NEVER}""#), &format!(r#""cidr:10.1.0.5:0/24":"{NEVER}""#));
+    let unfence = |fences: &Fences| fences.unfence(&call, "main", &asked, &none);
+    let (result, told_then) = told(&[(&full, may), (&full, refused)], unfence);
+    assert!(result.unwrap_err().message().contains("may not remove a fence"));
+    assert_eq!(
+        told_then,
+        [LOOK, "osd blocklist rm [fd00::7]:0/0\nosd blocklist range rm 10.1.0.5/24\nosd dump\n"]
+    );
+}
+
+/// The commands of the volumes may all hang.
+#[test]
+fn commands_of_fences_are_counted_apart() {
+    let scene = Scene::of(fake(true));
+    let access = scene.fences.access("main", &Secrets::default()).unwrap();
+    assert_eq!(&*access.bulkhead, "fences of main");
 }

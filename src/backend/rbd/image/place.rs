@@ -241,9 +241,9 @@ fn is_reachable(plugin: &str, domains: &Domains, requisite: &[BTreeMap<String, S
 /// Where a volume is wanted whose name would be registered in a pool.
 pub(crate) fn asked<'a>(registry: &Pool<'a>, settings: &'a Settings, wishes: &'a Wishes) -> Asked<'a> {
     let Pool { context, call, at, .. } = *registry;
-    let (tool, constrained) = (&*context.tool, settings.constrained.as_slice());
+    let (monitors, constrained) = (context.tool.monitors().of(call, &at.access), &*settings.constrained);
     let data_pool = settings.layout.data_pool.as_deref();
-    Asked { tool, call, access: &at.access, constrained, data_pool, wishes, otherwise: &at.pool }
+    Asked { monitors, constrained, data_pool, wishes, otherwise: &at.pool }
 }
 
 /// Whether an error says that a pool cannot be used: there is no such one, or it is not allowed.

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::backend::ceph::health::covers;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::header_lock::clients::Clients;
 use crate::backend::{BlockDevice, Condition};
@@ -37,8 +36,8 @@ pub(super) fn look(pool: &Pool<'_>, id: &VolumeId, device: &BlockDevice) -> Resu
         return Ok(Seen::Watching(own.address));
     }
     let Some(last) = addresses.pop() else { return Ok(Seen::Unknown) };
-    let entries = pool.context.tool.blocklist(pool.call, &pool.at.access)?;
-    let is_out = entries.iter().any(|entry| covers(&entry.address, &last));
+    let entries = pool.context.tool.monitors().of(pool.call, &pool.at.access).blocklist()?;
+    let is_out = entries.iter().any(|entry| entry.covers(&last));
     Ok(if is_out { Seen::ShutOut(last) } else { Seen::Missing(last) })
 }
 

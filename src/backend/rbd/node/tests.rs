@@ -143,6 +143,7 @@ fn access(v1: &[Option<&str>]) -> ClusterAccess {
     ClusterAccess {
         cluster: Arc::new(cluster),
         credentials: Credentials { user: "csi".into(), key: Some(Secret::new("AQBkey==")) },
+        bulkhead: "main".into(),
     }
 }
 

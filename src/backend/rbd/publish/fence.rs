@@ -23,7 +23,7 @@ use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Wat
 use crate::error::{Error, Result};
 
 /// So many years a client is shut out.
-const YEARS: u64 = 10;
+const YEARS: u32 = 10;
 /// An entry that lasts longer than this is left as it is.
 const LASTING: Duration = Duration::from_secs(5 * 365 * 24 * 60 * 60);
 
@@ -96,16 +96,16 @@ fn shut_out(pool: &Pool<'_>, image: &str, known: &KnownClient) -> Result<()> {
 
 /// Has the cluster shut a client out for years. An entry that lasts longer stays as it is.
 fn ensure_shut_out(pool: &Pool<'_>, address: &str) -> Result<()> {
-    let (tool, access) = (&pool.context.tool, &pool.at.access);
+    let monitors = pool.context.tool.monitors().of(pool.call, &pool.at.access);
     let is_shut_out = || -> Result<bool> {
         let until = SystemTime::now() + LASTING;
-        let entries = tool.blocklist(pool.call, access)?;
+        let entries = monitors.blocklist()?;
         Ok(entries.iter().any(|entry| entry.address == address && entry.until > until))
     };
     if is_shut_out()? {
         return Ok(());
     }
-    tool.shut_out(pool.call, access, address, YEARS)?;
+    monitors.shut_out(address, YEARS)?;
     match is_shut_out()? {
         true => Ok(()),
         false => Err(Error::unavailable(format!(

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::SystemTime;
 
-use crate::backend::ceph::PoolRef;
+use crate::backend::ceph::{ClusterAccess, PoolRef};
 use crate::backend::rbd::jobs::run::run;
 use crate::backend::rbd::jobs::sweep::sweep_pool;
 use crate::backend::rbd::jobs::{CopiedVolume, Job};
@@ -307,8 +307,8 @@ fn jobs_go_on_with_a_clusters_new_key_and_end_with_the_cluster() {
     let reached_as = |name: &str, user: &str, own: bool| {
         let credentials = Credentials { user: user.to_string(), key: None };
         let entry = Cluster { credentials: own.then(|| credentials.clone()), ..Cluster::named(name) };
-        let access = crate::backend::ceph::ClusterAccess { cluster: Arc::new(entry), credentials };
-        PoolRef { access, ..cluster.at() }
+        let (at, cluster) = (cluster.at(), Arc::new(entry));
+        PoolRef { access: ClusterAccess { cluster, credentials, ..at.access }, ..at }
     };
     for (own, user) in [(true, "csi"), (false, "tenant")] {
         let at = reached_as("ceph", "tenant", own).renewed(&rbd.context.clusters).unwrap().unwrap();

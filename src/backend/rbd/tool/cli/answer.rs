@@ -7,10 +7,8 @@
 
 use serde::de::DeserializeOwned;
 
-use super::output::read;
-use super::space::free_space;
 use super::{CommandTool, PoolCommands};
-use crate::backend::ceph::{ClusterAccess, Failure, PoolRef, Reason};
+use crate::backend::ceph::{ClusterAccess, ClusterTool, Failure, PoolRef, Reason, read};
 use crate::backend::rbd::tool::{Changed, ImageRef, Layout};
 use crate::clusters::Cluster;
 use crate::dispatch::Call;
@@ -168,7 +166,7 @@ impl PoolCommands<'_> {
             return no_namespace(&access.cluster, (pool, namespace), needed);
         }
         let is_full = || {
-            let space = free_space(&*self.tool.runner, self.call, access, pool);
+            let space = self.tool.monitors().of(self.call, access).free_space(pool);
             space.is_ok_and(|space| space.is_some_and(|space| space.full))
         };
         match failure.reason() {

@@ -5,9 +5,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Deserialize;
 
-use super::output::timestamp;
 use crate::backend::rbd::tool::{MirrorPool, MirrorScope, MirrorStatus, Progress, Replay, SiteStatus};
 use crate::backend::replication::Schedule;
+use crate::clock::timestamp;
 
 /// `rbd mirror pool info --format=json`
 #[derive(Deserialize)]

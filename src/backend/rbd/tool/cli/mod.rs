@@ -11,7 +11,6 @@
 //!   apart at `/` and `@` all the same: such names are refused here.
 
 mod answer;
-mod blocklist;
 mod images;
 mod locks;
 mod mirror;
@@ -21,7 +20,6 @@ mod options;
 mod output;
 mod pools;
 mod snapshots;
-mod space;
 mod stream;
 mod trash;
 

@@ -1,32 +1,18 @@
 //! What the tools print, as JSON: only the fields that are needed, whatever else is there.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
 use crate::backend::MirroringMode;
 use crate::backend::rbd::tool::{
     ImageInfo, ListedImage, ListedSnapshot, MirrorSnapshot, MirrorSnapshotKind, MirrorState, Mirroring,
     OBJECT_MAP, Parent, SnapshotInfo, Watcher, largest_size,
 };
-use crate::error::{Error, Result};
+use crate::clock::instant;
 
-/// Reads what `command` printed.
-pub(super) fn read<T: DeserializeOwned>(command: &str, stdout: &[u8]) -> Result<T> {
-    serde_json::from_slice(stdout).map_err(|error| unreadable(command, &error))
-}
-
-/// Reads the documents that `command` printed one after another.
-pub(super) fn read_all<T: DeserializeOwned>(command: &str, stdout: &[u8]) -> Result<Vec<T>> {
-    let documents = serde_json::Deserializer::from_slice(stdout).into_iter::<T>();
-    documents.collect::<Result<_, _>>().map_err(|error| unreadable(command, &error))
-}
-
-fn unreadable(command: &str, error: &serde_json::Error) -> Error {
-    Error::internal(format!("`{command}` printed what cephlet cannot read: {error}"))
-}
+pub(super) use crate::backend::ceph::read;
 
 /// `rbd info --format=json`
 #[derive(Deserialize)]
@@ -243,36 +229,6 @@ fn parse_time(text: &str) -> Option<SystemTime> {
     let month = 1 + MONTHS.iter().position(|name| name == month)? as u64;
     let clock: Vec<u64> = clock.split(':').map(str::parse).collect::<Result<_, _>>().ok()?;
     instant([year.parse().ok()?, month, day.parse().ok()?], clock.try_into().ok()?)
-}
-
-/// A time as `ceph` prints it (`2026-11-21T08:32:30.332627+0000`), or rbd-mirror with TZ=UTC (`2026-11-24
-/// 22:24:38`), to the second; None if it is none.
-pub(super) fn timestamp(text: &str) -> Option<SystemTime> {
-    let numbers = text.get(..19)?.split(['-', 'T', ' ', ':']).map(str::parse);
-    let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;
-    let &[year, month, day, hour, minute, second] = numbers.as_slice() else { return None };
-    instant([year, month, day], [hour, minute, second])
-}
-
-/// The time of a date (year, month, day) and of a clock (hours, minutes, seconds); None if there is no such
-/// time.
-fn instant([year, month, day]: [u64; 3], [hour, minute, second]: [u64; 3]) -> Option<SystemTime> {
-    if hour > 23 || minute > 59 || second > 60 {
-        return None;
-    }
-    let days = days_since_1970(year, month, day)?;
-    Some(UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3_600 + minute * 60 + second))
-}
-
-/// Days from 1970-01-01, in years that begin in March, so that the leap day is the last of its year (Howard
-/// Hinnant, "chrono-Compatible Low-Level Date Algorithms", days_from_civil).
-fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
-    if !(1970..10_000).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-        return None;
-    }
-    let year = year - u64::from(month <= 2);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    Some(year * 365 + year / 4 - year / 100 + year / 400 + day_of_year - 719_468)
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::state::{Disk, Link, Pool, State, path};
+use super::state::{Disk, Link, State, path};
 use super::{FakeCluster, FakePool, Fault};
-use crate::backend::ceph::{ClusterAccess, ClusterTool};
-use crate::backend::ceph::{FreeSpace, ListedPool, PoolRef, ShutOut};
+use crate::backend::ceph::monitor::fake::text;
+use crate::backend::ceph::monitor::{Asker, Command};
+use crate::backend::ceph::{ClusterTool, Failure, FreeSpace, Monitors, PoolRef};
 use crate::backend::rbd::tool::{
     Changed, ImageInfo, ImageRef, ImageTool, Limits, ListedImage, LockHolder, LockRequest, LockState,
     LockTarget, LockTool, Locked, Made, NewClone, NewImage, PoolOptions, PoolTool, RbdTool, Removed,
@@ -14,6 +15,7 @@ use crate::backend::rbd::tool::{
 };
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
+use crate::exec::{Class, Output, Why};
 
 /// What a change may take.
 const LONGEST_CHANGE: Duration = Duration::from_secs(245);
@@ -269,10 +271,8 @@ impl LockTool for FakePool {
 }
 
 impl ClusterTool for FakeCluster {
-    fn pools(&self, _: &Call, _: &ClusterAccess) -> Result<Vec<ListedPool>> {
-        let listed =
-            |(name, pool): (&String, &Pool)| ListedPool { name: name.clone(), labels: pool.labels.clone() };
-        self.step("pools".to_string(), |state| Ok(state.pools.iter().map(listed).collect()))
+    fn monitors(&self) -> &dyn Monitors {
+        self
     }
 
     fn has_pool(&self, _: &Call, at: &PoolRef) -> Result<bool> {
@@ -290,23 +290,28 @@ impl ClusterTool for FakeCluster {
             state.check(at).and_then(|()| state.pool(pool).map(|pool| pool.room))
         })
     }
+}
 
-    fn free_spaces(&self, _: &Call, _: &ClusterAccess) -> Result<BTreeMap<String, FreeSpace>> {
-        self.step("rooms".to_string(), |state| {
-            Ok(state.pools.iter().map(|(name, pool)| (name.clone(), pool.room)).collect())
-        })
+/// A step has the name of what is asked for.
+fn step_of(command: &Command) -> String {
+    match (text(command, "prefix"), text(command, "blocklistop")) {
+        ("osd pool ls", _) => "pools".into(),
+        ("df", _) => "rooms".into(),
+        ("osd blocklist", "add") => format!("shut_out {}", text(command, "addr")),
+        ("osd blocklist ls", _) => "blocklist".into(),
+        other => panic!("nothing of RBD asks for {other:?}"),
     }
+}
 
-    fn blocklist(&self, _: &Call, _: &ClusterAccess) -> Result<Vec<ShutOut>> {
-        self.step("blocklist".to_string(), |state| Ok(state.blocklist.clone()))
-    }
+/// What monitors answer.
+type Asked = std::result::Result<Output, Failure>;
 
-    fn shut_out(&self, _: &Call, _: &ClusterAccess, address: &str, years: u64) -> Result<()> {
-        let time = Duration::from_secs(years * 365 * 24 * 60 * 60);
-        self.step(format!("shut_out {address}"), |state| {
-            state.shut_out(address, time);
-            Ok(())
-        })
+impl Monitors for FakeCluster {
+    fn ask(&self, (_, access): Asker<'_>, _: Class, commands: &[Command]) -> Asked {
+        let step = step_of(&commands[0]);
+        let answer = self.step(step.clone(), |state| Ok(state.ask_monitors(commands)));
+        let killed = |_| Why::TimedOut { after: LONGEST_CHANGE, reaped: true, stderr_tail: String::new() };
+        answer.map_err(killed).and_then(|answer| answer).map_err(|why| Failure::new(access, why.of(step)))
     }
 }
 

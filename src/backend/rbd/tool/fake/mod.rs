@@ -27,12 +27,13 @@ use self::script::Script;
 use self::state::{Disk, FEATURES, Place, Pool, State};
 use super::{ImageRef, Layout, PoolOptions, PoolTool, Watcher};
 use crate::backend::BegunRenames;
-use crate::backend::ceph::ClusterAccess;
-use crate::backend::ceph::{FreeSpace, PoolRef, ShutOut};
+use crate::backend::ceph::monitor::blocklist::Entry;
+use crate::backend::ceph::{ClusterAccess, FreeSpace, PoolRef};
+use crate::clock::rfc3339;
 use crate::clusters::{Cluster, Credentials};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
-use crate::secrets::Secret;
+use crate::secrets::{Secret, Secrets};
 
 /// What a step takes.
 const STEP: Duration = Duration::from_millis(50);
@@ -79,8 +80,8 @@ impl Default for FakeCluster {
 /// Access to a cluster as if an operator had set it up; the fake does not look at it.
 fn access() -> ClusterAccess {
     let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
-    let cluster = Cluster { credentials: Some(credentials.clone()), ..Cluster::named("ceph") };
-    ClusterAccess { cluster: Arc::new(cluster), credentials }
+    let cluster = Cluster { credentials: Some(credentials), ..Cluster::named("ceph") };
+    ClusterAccess::new(Arc::new(cluster), &Secrets::default()).expect("credentials")
 }
 
 /// What there is in a cluster.
@@ -214,12 +215,13 @@ impl FakeCluster {
     /// The same for so long.
     pub fn shut_out_for(&self, address: &str, time: Duration) {
         let state = &mut self.0.lock().state;
-        state.blocklist.push(ShutOut { address: address.to_string(), until: state.now + time });
+        let until = rfc3339(state.now + time);
+        state.monitors.entries.push(Entry::of_address(address, &until));
     }
 
     /// Who is shut out, and when that ends.
-    pub fn blocklist(&self) -> Vec<ShutOut> {
-        self.0.lock().state.blocklist.clone()
+    pub fn blocklist(&self) -> Vec<Entry> {
+        self.0.lock().state.monitors.entries.clone()
     }
 
     /// Who asks has no tools from now on.

@@ -5,12 +5,16 @@ use std::time::{Duration, SystemTime};
 
 use super::mirrored::{MirrorSetup, MirroredDisk};
 use super::object::{Lock, Object};
-use crate::backend::ceph::{FreeSpace, PoolRef, ShutOut};
+use crate::backend::ceph::monitor::Command;
+use crate::backend::ceph::monitor::fake::{FakeMonitors, text};
+use crate::backend::ceph::monitor::pools::ListedPool;
+use crate::backend::ceph::{FreeSpace, PoolRef};
 use crate::backend::rbd::tool::{
     DEFAULT_OBJECT_SIZE, ImageInfo, ImageRef, Layout, LockTarget, OBJECT_MAP, Parent, PoolOptions, Removed,
     SnapshotInfo, Watcher, largest_size,
 };
 use crate::error::{Error, Result};
+use crate::exec::{Output, Why};
 
 /// A pool, a namespace and a name in it.
 pub(super) type Path = (String, String, String);
@@ -98,7 +102,7 @@ pub(super) struct State {
     pub(super) leaves_snapshots: bool,
     /// Whoever renames finds a name free that another takes before it is written.
     pub(super) overtakes_renames: bool,
-    pub(super) blocklist: Vec<ShutOut>,
+    pub(super) monitors: FakeMonitors,
     pub(super) without_tools: bool,
     pub(super) mirror: MirrorSetup,
     numbers: u64,
@@ -123,7 +127,7 @@ impl State {
             objects: BTreeMap::new(),
             leaves_snapshots: false,
             overtakes_renames: false,
-            blocklist: Vec::new(),
+            monitors: FakeMonitors::default(),
             without_tools: false,
             mirror: MirrorSetup::default(),
             numbers: 0,
@@ -293,12 +297,19 @@ impl State {
         parent.snapshots.retain(|shot| shot.snap.id != link.snapshot || !shot.snap.trashed);
     }
 
-    /// A client is shut out: it watches nothing any more, and keeps its locks.
-    pub(super) fn shut_out(&mut self, address: &str, time: Duration) {
-        self.blocklist.retain(|entry| entry.address != address);
-        self.blocklist.push(ShutOut { address: address.to_string(), until: self.now + time });
-        let disks = self.images.values_mut();
-        disks.for_each(|disk| disk.watchers.retain(|watcher| watcher.address != address));
+    /// The monitors carry commands out. A client that is shut out watches nothing any more, and keeps its
+    /// locks.
+    pub(super) fn ask_monitors(&mut self, commands: &[Command]) -> std::result::Result<Output, Why> {
+        let listed = |(name, pool): (&String, &Pool)| {
+            (ListedPool { name: name.clone(), labels: pool.labels.clone() }, pool.room)
+        };
+        self.monitors.pools = self.pools.iter().map(listed).collect();
+        self.monitors.now = self.now;
+        for command in commands.iter().filter(|it| text(it, "blocklistop") == "add") {
+            let is_out = |watcher: &Watcher| watcher.address == text(command, "addr");
+            self.images.values_mut().for_each(|disk| disk.watchers.retain(|watcher| !is_out(watcher)));
+        }
+        self.monitors.answer(commands)
     }
 
     /// What a clone is a clone of, by the names of today.

@@ -93,7 +93,7 @@ impl Fixture {
 fn access() -> ClusterAccess {
     let credentials = Credentials { user: "cephlet".into(), key: None };
     let cluster = Cluster { conf: Some("/etc/ceph/ceph.conf".into()), ..Cluster::named("main") };
-    ClusterAccess { cluster: Arc::new(cluster), credentials }
+    ClusterAccess { cluster: Arc::new(cluster), credentials, bulkhead: "main".into() }
 }
 
 /// The words of a command line: `rbd …` with the arguments by which a cluster is reached between the two.

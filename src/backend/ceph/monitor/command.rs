@@ -1,0 +1,39 @@
+//! The door by the program `ceph`. A single command is its arguments, and its status counts. Several it reads
+//! from its standard input, one a line, and ends with 0 whatever became of them.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Asker, Command, Monitors};
+use crate::backend::ceph::Failure;
+use crate::exec::{Class, Output, Runner, Tool};
+
+impl Monitors for Arc<dyn Runner> {
+    fn ask(&self, (call, access): Asker<'_>, class: Class, commands: &[Command]) -> Result<Output, Failure> {
+        let cmd = access.command(Tool::Ceph, class);
+        let cmd = match commands {
+            [only] => cmd.args(only.iter().flat_map(words)),
+            several => cmd.arg("--format=json").stdin(several.iter().map(line).collect::<String>()),
+        };
+        access.run(&**self, call, &cmd)
+    }
+}
+
+/// An argument as it is typed: by its place, without its name.
+fn words((name, value): &(&'static str, Value)) -> Vec<String> {
+    // Without the point that a number has in JSON.
+    let number = || value.as_f64().unwrap_or_default().to_string();
+    let text = value.as_str().map_or_else(number, str::to_string);
+    match *name {
+        "prefix" => text.split(' ').map(str::to_string).collect(),
+        "format" => vec![format!("--format={text}")],
+        _ => vec![text],
+    }
+}
+
+/// The format of all answers is an option of the program, and no word here has blanks.
+fn line(command: &Command) -> String {
+    let words: Vec<String> = command.iter().filter(|(name, _)| *name != "format").flat_map(words).collect();
+    words.join(" ") + "\n"
+}

@@ -1,0 +1,40 @@
+//! The pools of a cluster.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{Door, question};
+use crate::backend::ceph::read;
+use crate::error::Result;
+use crate::exec::Class;
+
+/// A pool as the cluster lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedPool {
+    /// Its name.
+    pub name: String,
+    /// What is written on it for an application (`ceph osd pool application set`).
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A row of `ceph osd pool ls detail --format=json`
+#[derive(Deserialize)]
+struct Row {
+    pool_name: String,
+    #[serde(default)]
+    application_metadata: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+impl Door<'_> {
+    /// The pools that are for an application, as `rbd pool init` and `ceph fs new` say of theirs.
+    pub fn pools(&self, application: &str) -> Result<Vec<ListedPool>> {
+        let output = self.ask(Class::Question, &[question("osd pool ls", Some("detail"))]);
+        let output = output.map_err(|failure| failure.into_error("list the pools"))?;
+        let rows = read::<Vec<Row>>("ceph osd pool ls detail", &output.stdout)?;
+        let listed = |Row { pool_name: name, mut application_metadata }| {
+            application_metadata.remove(application).map(|labels| ListedPool { name, labels })
+        };
+        Ok(rows.into_iter().filter_map(listed).collect())
+    }
+}

@@ -1,0 +1,75 @@
+//! The free space of pools.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{Door, question};
+use crate::backend::ceph::read;
+use crate::error::Result;
+use crate::exec::Class;
+
+/// What can still be written to a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreeSpace {
+    /// Bytes, copies taken off, quota included.
+    pub available: u64,
+    /// The pool takes no more writes.
+    pub full: bool,
+}
+
+/// `ceph df detail --format=json`
+#[derive(Deserialize)]
+struct Usage {
+    pools: Vec<PoolUsage>,
+}
+
+#[derive(Deserialize)]
+struct PoolUsage {
+    name: String,
+    stats: PoolStats,
+}
+
+/// Sizes in bytes, copies taken off; a quota of 0 is none.
+#[derive(Deserialize)]
+struct PoolStats {
+    max_avail: u64,
+    stored: u64,
+    #[serde(default)]
+    objects: u64,
+    #[serde(default)]
+    quota_bytes: u64,
+    #[serde(default)]
+    quota_objects: u64,
+}
+
+impl PoolStats {
+    fn free_space(&self) -> FreeSpace {
+        let within_quota =
+            if self.quota_bytes == 0 { u64::MAX } else { self.quota_bytes.saturating_sub(self.stored) };
+        let objects_used_up = self.quota_objects > 0 && self.objects >= self.quota_objects;
+        let available = if objects_used_up { 0 } else { self.max_avail.min(within_quota) };
+        FreeSpace { available, full: available == 0 }
+    }
+}
+
+impl Door<'_> {
+    /// The free space in every pool, by name.
+    pub fn free_spaces(&self) -> Result<BTreeMap<String, FreeSpace>> {
+        self.usage("the pools")
+    }
+
+    /// The free space in one pool; None where there is no such pool.
+    pub fn free_space(&self, pool: &str) -> Result<Option<FreeSpace>> {
+        Ok(self.usage(&format!("pool {pool}"))?.get(pool).copied())
+    }
+
+    /// `ceph df detail`: it has space, use and quotas of all pools in one process. max_avail is 0 where OSDs
+    /// are full.
+    fn usage(&self, of: &str) -> Result<BTreeMap<String, FreeSpace>> {
+        let output = self.ask(Class::Question, &[question("df", Some("detail"))]);
+        let output = output.map_err(|failure| failure.into_error(format!("look for free space in {of}")))?;
+        let usage = read::<Usage>("ceph df", &output.stdout)?;
+        Ok(usage.pools.into_iter().map(|pool| (pool.name, pool.stats.free_space())).collect())
+    }
+}
