@@ -44,12 +44,13 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
-/// A time as `ceph` prints it (`2026-11-21T08:32:30.332627+0000`), to the second; None if it is none.
+/// A time as `ceph` prints it (`2026-11-21T08:32:30.332627+0000`), or rbd-mirror with TZ=UTC (`2026-11-24
+/// 22:24:38`), to the second; None if it is none.
 pub fn timestamp(text: &str) -> Option<SystemTime> {
-    let (date, clock) = text.split_once('T')?;
-    let numbers = |text: &str, by| text.split(by).map(|part| part.parse().ok()).collect::<Option<Vec<u64>>>();
-    let (date, clock) = (numbers(date, '-')?, numbers(clock.get(..8)?, ':')?);
-    instant(date.try_into().ok()?, clock.try_into().ok()?)
+    let numbers = text.get(..19)?.split(['-', 'T', ' ', ':']).map(str::parse);
+    let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;
+    let &[year, month, day, hour, minute, second] = numbers.as_slice() else { return None };
+    instant([year, month, day], [hour, minute, second])
 }
 
 /// The time of a date (year, month, day) and of a clock (hours, minutes, seconds); None if there is no such
