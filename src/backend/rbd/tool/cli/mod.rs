@@ -51,6 +51,10 @@ impl CommandTool {
     pub fn new(runner: Arc<dyn Runner>, timeout: Duration, promotions: PathBuf) -> Self {
         Self { runner, timeout, promotions: LockFile::at(promotions) }
     }
+
+    fn at<'a>(&'a self, call: &'a Call, at: &'a PoolRef) -> PoolCommands<'a> {
+        PoolCommands { tool: self, call, at }
+    }
 }
 
 /// The tools for a call in a pool and namespace.
@@ -59,12 +63,6 @@ pub(super) struct PoolCommands<'a> {
     tool: &'a CommandTool,
     call: &'a Call,
     at: &'a PoolRef,
-}
-
-impl CommandTool {
-    fn at<'a>(&'a self, call: &'a Call, at: &'a PoolRef) -> PoolCommands<'a> {
-        PoolCommands { tool: self, call, at }
-    }
 }
 
 impl fmt::Debug for CommandTool {
@@ -107,7 +105,8 @@ impl PoolCommands<'_> {
 
     /// `pool/namespace/name`, for messages.
     fn path(&self, name: impl fmt::Display) -> String {
-        path(self.at, name)
+        let PoolRef { pool, namespace, .. } = self.at;
+        if namespace.is_empty() { format!("{pool}/{name}") } else { format!("{pool}/{namespace}/{name}") }
     }
 }
 
@@ -135,12 +134,6 @@ fn plain(name: &str) -> Result<&str> {
         )));
     }
     Ok(name)
-}
-
-/// `pool/namespace/name`, for messages.
-fn path(at: &PoolRef, name: impl fmt::Display) -> String {
-    let PoolRef { pool, namespace, .. } = at;
-    if namespace.is_empty() { format!("{pool}/{name}") } else { format!("{pool}/{namespace}/{name}") }
 }
 
 impl fmt::Display for ImageRef<'_> {
