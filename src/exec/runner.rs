@@ -1,12 +1,11 @@
 //! The real thing: runs tools and helpers on this machine.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use log::{debug, info, warn};
@@ -61,21 +60,6 @@ impl ProcessLimits {
     }
 }
 
-/// How many processes were started since the daemon began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Started {
-    /// External tools.
-    pub tools: u64,
-    /// Helpers.
-    pub helpers: u64,
-}
-
-impl fmt::Display for Started {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} tools and {} helpers started", self.tools, self.helpers)
-    }
-}
-
 /// Runs tools and helpers on this machine. One for the whole daemon.
 pub struct Processes {
     tools: Tools,
@@ -93,8 +77,6 @@ pub struct Processes {
     stopping: AtomicBool,
     watched: Mutex<usize>,
     nothing_watched: Condvar,
-    tools_started: AtomicU64,
-    helpers_started: AtomicU64,
 }
 
 /// One process to be run, and for whom.
@@ -126,16 +108,8 @@ impl Processes {
             stopping: AtomicBool::new(false),
             watched: Mutex::new(0),
             nothing_watched: Condvar::new(),
-            tools_started: AtomicU64::new(0),
-            helpers_started: AtomicU64::new(0),
             limits,
         })
-    }
-
-    /// How many processes were started so far.
-    pub fn started(&self) -> Started {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Started { tools: read(&self.tools_started), helpers: read(&self.helpers_started) }
     }
 
     /// Ends what runs and starts nothing any more; returns when all is gone that can be, at `deadline` at the
@@ -153,8 +127,7 @@ impl Processes {
         while *watched > 0 && !self.nothing_watched.wait_until(&mut watched, deadline).timed_out() {}
         let (watched, orphans) = (*watched, self.reaper.count());
         info!(
-            "{}; left behind: {watched} that did not end in time, {orphans} that could or must not be killed",
-            self.started()
+            "processes left behind: {watched} that did not end in time, {orphans} that could or must not be killed"
         );
     }
 
@@ -190,7 +163,7 @@ impl Processes {
     }
 
     /// Starts the process and watches it to its end.
-    fn perform(&self, task: Task<'_>, counter: &AtomicU64) -> Result<Output, Why> {
+    fn perform(&self, task: Task<'_>) -> Result<Output, Why> {
         let stuck = self.reaper.count_in(task.permit.bulkhead());
         if stuck >= self.limits.stuck {
             return Err(Why::TooBusy(stuck));
@@ -199,7 +172,6 @@ impl Processes {
         crash::point("start a process");
         let job = Process::start(&task.start, &self.starter).map_err(Why::NotStarted)?;
         crash::point("process started");
-        counter.fetch_add(1, Ordering::Relaxed);
         let result = self.watch(job, task);
         crash::point("a process has ended");
         result
@@ -334,7 +306,7 @@ impl Processes {
         let orphaned = orphaned(cmd.class, cmd.outlives);
         let start = self.start(program, cmd.tool.file_name(), args, &cmd.stdin, orphaned);
         let start = Start { files: &cmd.files, kept_open: cmd.kept_open.as_ref(), ..start };
-        self.perform(Task { call, command, class: cmd.class, start, permit }, &self.tools_started)
+        self.perform(Task { call, command, class: cmd.class, start, permit })
     }
 
     fn run_helper(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, Why> {
@@ -343,8 +315,7 @@ impl Processes {
         let args = [OsString::from(HELPER_ARGUMENT)];
         let request = Input::from(request);
         let start = self.start(&self.helper_program, "cephlet", &args, &request, orphaned(class, false));
-        let task = Task { call, command: step, class, start, permit };
-        self.perform(task, &self.helpers_started).map(|output| output.stdout)
+        self.perform(Task { call, command: step, class, start, permit }).map(|output| output.stdout)
     }
 }
 
