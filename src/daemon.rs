@@ -184,13 +184,17 @@ impl Daemon {
     }
 
     fn stop(self) {
-        log::info!("no new calls; waiting up to {} s for {} under way", DRAIN.as_secs(), self.running.len());
+        log::info!(
+            "no new calls; waiting up to {} s for {} under way",
+            DRAIN.as_secs(),
+            self.running.in_progress()
+        );
         let mut server = self.server;
         // What they wait for may take longer than the daemon has.
         self.workers.end_pauses();
         self.jobs.stop();
         if !server.drain(Instant::now() + DRAIN) {
-            log::warn!("{} calls are still under way: what they run is ended", self.running.len());
+            log::warn!("{} calls are still under way: what they run is ended", self.running.in_progress());
         }
         // The calls that wait for it are answered now, and those that wait behind them: a formatting
         // goes on for longer.

@@ -209,11 +209,11 @@ impl House {
     #[track_caller]
     fn await_rest(&self) {
         let end = Instant::now() + PATIENCE;
-        while !self.running.is_empty() || self.workers.load() != (0, 0) {
+        while self.running.in_progress() != 0 || self.workers.load() != (0, 0) {
             assert!(
                 Instant::now() < end,
                 "{} calls under way, {:?}",
-                self.running.len(),
+                self.running.in_progress(),
                 self.workers.load()
             );
             thread::yield_now();
