@@ -3,8 +3,8 @@
 pub mod active_calls;
 pub mod addons;
 pub mod bridge;
+pub mod fields;
 pub mod operator;
-pub mod path;
 pub mod proto;
 pub mod status;
 pub mod v0;
@@ -146,6 +146,14 @@ fn clear_stale(path: &Path, taken: impl Fn() -> Error) -> Result<()> {
 fn make_directory(socket: &Path) -> Result<()> {
     let Some(parent) = socket.parent() else { return Ok(()) };
     std::fs::create_dir_all(parent).map_err(|error| Error::io(format!("create {}", parent.display()), &error))
+}
+
+/// Refuses what this copy does not serve: gRPC by itself would give no reason.
+fn ensure_served(service: &str, is_served: bool) -> Result<()> {
+    let refusal = || {
+        format!("this copy of cephlet does not serve the {service}: ask another one, or set CEPHLET_SERVICES")
+    };
+    is_served.then_some(()).ok_or_else(|| Error::unimplemented(refusal()))
 }
 
 /// All services of this copy of the plugin `name`. CSI 0.1 says itself what this copy does not serve; for the

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::grpc::bridge::{Caller, Encoded};
-use crate::grpc::path::path;
+use crate::grpc::ensure_served;
+use crate::grpc::fields::path;
 use crate::grpc::proto::cephlet_operator_v1 as wire;
-use crate::grpc::v0::not_served;
 use crate::grpc::v1::decode;
 use crate::volume::Operations;
 use crate::volume::lock_keys::LockSet;
@@ -29,24 +29,18 @@ pub struct Operator {
 #[derive(PartialEq)]
 struct OperatorRequest<Q>(Q);
 
-impl Operator {
-    fn refuse_without_node(&self) -> Result<()> {
-        if self.operations.serves_node { Ok(()) } else { Err(not_served("node")) }
-    }
-}
-
 impl wire::Operator for Operator {
     fn publish_here(
         &self,
         caller: &Caller<'_>,
         request: wire::PublishHereRequest,
     ) -> Result<Encoded<wire::PublishHereResponse>> {
-        self.refuse_without_node()?;
+        ensure_served("node", self.operations.serves_node)?;
         let request = NodePublishUnstaged {
             volume_id: request.volume_id,
             publish_context: Map::new(),
             target_path: path(request.target_path),
-            capability: decode::capability("volume_capability", request.volume_capability)?,
+            capability: decode::capability(request.volume_capability)?,
             read_only: request.readonly,
             secrets: decode::secrets(request.secrets),
             volume_context: Map::new(),
@@ -66,7 +60,7 @@ impl wire::Operator for Operator {
         caller: &Caller<'_>,
         request: wire::UnpublishHereRequest,
     ) -> Result<Encoded<wire::UnpublishHereResponse>> {
-        self.refuse_without_node()?;
+        ensure_served("node", self.operations.serves_node)?;
         let request = NodeUnpublish {
             volume_id: request.volume_id,
             target_path: path(request.target_path),

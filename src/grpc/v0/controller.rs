@@ -7,8 +7,9 @@ use protobuf::{EnumOrUnknown, MessageField};
 use crate::backend::{Service, Unpublished, Volume};
 use crate::error::{Error, Result};
 use crate::grpc::bridge::{Caller, Encoded};
+use crate::grpc::ensure_served;
 use crate::grpc::proto::csi as wire;
-use crate::grpc::v0::{decode, encode, not_served, run};
+use crate::grpc::v0::{decode, encode, run};
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{
     ControllerPublish, ControllerUnpublish, CreateVolume, DeleteVolume, GetCapacity, Map, PageRequest,
@@ -20,15 +21,13 @@ use crate::volume::{Listed, Operations, Verdict};
 pub struct Controller {
     /// The operations.
     pub operations: Arc<Operations>,
-    /// Whether this copy serves it. Otherwise every rpc says so: gRPC by itself would give no reason.
+    /// Whether this copy serves it. Otherwise every rpc says so.
     pub served: bool,
 }
 
 impl Controller {
     fn admit(&self, version: &MessageField<wire::Version>) -> Result<()> {
-        if !self.served {
-            return Err(not_served("controller"));
-        }
+        ensure_served("controller", self.served)?;
         decode::version(version)
     }
 }

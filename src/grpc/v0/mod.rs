@@ -23,7 +23,7 @@ pub mod node;
 use protobuf::Message;
 
 use crate::dispatch::{Call, Identical};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::grpc::bridge::{Caller, Encoded};
 use crate::volume::lock_keys::LockSet;
 
@@ -31,12 +31,6 @@ use crate::volume::lock_keys::LockSet;
 /// through v1 is another.
 #[derive(Debug, PartialEq)]
 struct V0Request<Q>(Q);
-
-pub(super) fn not_served(service: &str) -> Error {
-    Error::unimplemented(format!(
-        "this copy of cephlet does not serve the {service}: ask another one, or set CEPHLET_SERVICES"
-    ))
-}
 
 /// [`Caller::run`] for a request of this protocol.
 fn run<Q: Identical + PartialEq + Sync, R: Message>(

@@ -7,9 +7,10 @@ use protobuf::MessageField;
 use crate::backend::Service;
 use crate::error::Result;
 use crate::grpc::bridge::{Caller, Encoded};
-use crate::grpc::path::path;
+use crate::grpc::ensure_served;
+use crate::grpc::fields::path;
 use crate::grpc::proto::csi as wire;
-use crate::grpc::v0::{decode, not_served, run};
+use crate::grpc::v0::{decode, run};
 use crate::volume::Operations;
 use crate::volume::request::{NodePublishUnstaged, NodeUnpublish};
 
@@ -17,15 +18,13 @@ use crate::volume::request::{NodePublishUnstaged, NodeUnpublish};
 pub struct Node {
     /// The operations.
     pub operations: Arc<Operations>,
-    /// Whether this copy serves it. Otherwise every rpc says so: gRPC by itself would give no reason.
+    /// Whether this copy serves it. Otherwise every rpc says so.
     pub served: bool,
 }
 
 impl Node {
     fn admit(&self, version: &MessageField<wire::Version>) -> Result<()> {
-        if !self.served {
-            return Err(not_served("node"));
-        }
+        ensure_served("node", self.served)?;
         decode::version(version)
     }
 }
