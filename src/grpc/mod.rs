@@ -166,31 +166,28 @@ pub fn services(
     settings: Settings,
 ) -> Service {
     use proto::{cephlet_operator_v1, csi, csi_v1, fence, identity, replication};
-    let node = operations.serves_node;
     let (name, operations) = (|| name.to_string(), || Arc::clone(operations));
     let mut all = ServiceBuilder::new();
-    all = csi::register_identity(all, bridge, &Arc::new(v0::identity::Identity { name: name() }));
+    all = csi::register_identity(all, bridge, v0::identity::Identity { name: name() });
     let service = v0::controller::Controller { operations: operations(), served: controller };
-    all = csi::register_controller(all, bridge, &Arc::new(service));
-    let service = v0::node::Node { operations: operations(), served: node };
-    all = csi::register_node(all, bridge, &Arc::new(service));
+    all = csi::register_controller(all, bridge, service);
+    all = csi::register_node(all, bridge, v0::node::Node { operations: operations() });
     let service = v1::identity::Identity { name: name(), operations: operations() };
-    all = csi_v1::register_identity(all, bridge, &Arc::new(service));
+    all = csi_v1::register_identity(all, bridge, service);
     let service = addons::identity::Identity { name: name(), controller, operations: operations() };
-    all = identity::register_identity(all, bridge, &Arc::new(service));
+    all = identity::register_identity(all, bridge, service);
     let service = addons::fence::FenceController { operations: operations(), controller };
-    all = fence::register_fence_controller(all, bridge, &Arc::new(service));
+    all = fence::register_fence_controller(all, bridge, service);
     let service = operator::Operator { operations: operations(), settings };
-    all = cephlet_operator_v1::register_operator(all, bridge, &Arc::new(service));
+    all = cephlet_operator_v1::register_operator(all, bridge, service);
     if controller {
         let service = v1::controller::Controller { operations: operations() };
-        all = csi_v1::register_controller(all, bridge, &Arc::new(service));
+        all = csi_v1::register_controller(all, bridge, service);
         let service = addons::replication::Controller { operations: operations() };
-        all = replication::register_controller(all, bridge, &Arc::new(service));
+        all = replication::register_controller(all, bridge, service);
     }
-    if node {
-        let service = v1::node::Node { operations: operations() };
-        all = csi_v1::register_node(all, bridge, &Arc::new(service));
+    if operations().serves_node {
+        all = csi_v1::register_node(all, bridge, v1::node::Node { operations: operations() });
     }
     all.build()
 }

@@ -18,13 +18,11 @@ use crate::volume::request::{NodePublishUnstaged, NodeUnpublish};
 pub struct Node {
     /// The operations.
     pub operations: Arc<Operations>,
-    /// Whether this copy serves it. Otherwise every rpc says so.
-    pub served: bool,
 }
 
 impl Node {
     fn admit(&self, version: &MessageField<wire::Version>) -> Result<()> {
-        ensure_served("node", self.served)?;
+        ensure_served("node", self.operations.serves_node)?;
         decode::version(version)
     }
 }
