@@ -24,11 +24,6 @@ pub struct Operator {
     pub settings: Settings,
 }
 
-/// A request of this service. Its answer is another message than that of CSI's, so that it is no request of
-/// CSI that is under way.
-#[derive(PartialEq)]
-struct OperatorRequest<Q>(Q);
-
 impl wire::Operator for Operator {
     fn publish_here(
         &self,
@@ -48,7 +43,7 @@ impl wire::Operator for Operator {
         }
         .checked()?;
         let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        caller.run(locks, OperatorRequest(request), |call, OperatorRequest(request)| {
+        caller.run(locks, request, |call, request| {
             self.operations.publish_unstaged(call, request)?;
             let node_id = self.operations.node_id.clone();
             Ok(wire::PublishHereResponse { node_id, ..Default::default() })
@@ -68,7 +63,7 @@ impl wire::Operator for Operator {
         }
         .checked()?;
         let locks = self.operations.locks_of_volume(&request.volume_id);
-        caller.run(locks, OperatorRequest(request), |call, OperatorRequest(request)| {
+        caller.run(locks, request, |call, request| {
             self.operations.unpublish(call, request)?;
             let has_left = !self.operations.is_in_use_here(&request.volume_id)?;
             Ok(wire::UnpublishHereResponse { has_left, ..Default::default() })
@@ -86,23 +81,5 @@ impl wire::Operator for Operator {
 
     fn config(&self, caller: &Caller<'_>, _: wire::ConfigRequest) -> Result<Encoded<wire::ConfigResponse>> {
         caller.run(LockSet::everything(), (), |call, ()| Ok((self.settings)(call)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::dispatch::Identical;
-
-    #[test]
-    fn a_request_is_joined_by_its_own_service_only() {
-        let request = || NodeUnpublish {
-            volume_id: "local:n:::o:1".into(),
-            target_path: "/t".into(),
-            secrets: Default::default(),
-        };
-        assert!(OperatorRequest(request()).identical(&OperatorRequest(request())));
-        assert!(!OperatorRequest(request()).identical(&request()));
-        assert!(!request().identical(&OperatorRequest(request())));
     }
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::grpc::bridge::{Caller, Encoded};
 use crate::grpc::ensure_served;
 use crate::grpc::proto::csi as wire;
-use crate::grpc::v0::{decode, encode, run};
+use crate::grpc::v0::{decode, encode};
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{
     ControllerPublish, ControllerUnpublish, CreateVolume, DeleteVolume, GetCapacity, Map, PageRequest,
@@ -58,7 +58,7 @@ impl wire::Controller for Controller {
         .checked()?;
         let new = self.operations.plan_creation(request)?;
         let locks = self.operations.locks_of_creation(&new);
-        run(caller, locks, new, |call, new| {
+        caller.run(locks, new, |call, new| {
             let volume = self.operations.create(call, new)?;
             Ok(wire::CreateVolumeResponse { volume_info: encode::volume(volume), ..Default::default() })
         })
@@ -75,7 +75,7 @@ impl wire::Controller for Controller {
         let request =
             DeleteVolume { volume_id: request.volume_id, snapshots_may_outlive: false, secrets }.checked()?;
         let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        run(caller, locks, request, |call, request| {
+        caller.run(locks, request, |call, request| {
             // A volume that is not there is deleted.
             self.operations.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
         })
@@ -97,7 +97,7 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        run(caller, locks, request, |call, request| {
+        caller.run(locks, request, |call, request| {
             let publish_volume_info =
                 self.operations.controller_publish(call, request)?.into_iter().collect();
             Ok(wire::ControllerPublishVolumeResponse { publish_volume_info, ..Default::default() })
@@ -114,7 +114,7 @@ impl wire::Controller for Controller {
             (decode::node_id(request.node_id)?, decode::credentials(request.user_credentials)?);
         let request = ControllerUnpublish { volume_id: request.volume_id, node_id, secrets }.checked()?;
         let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        run(caller, locks, request, |call, request| {
+        caller.run(locks, request, |call, request| {
             match self.operations.controller_unpublish(call, request)? {
                 Unpublished::Done => Ok(wire::ControllerUnpublishVolumeResponse::default()),
                 Unpublished::NoVolume => {
@@ -145,7 +145,7 @@ impl wire::Controller for Controller {
         .checked()?;
         validate::one_file_system(&request.capabilities, &request.parameters)?;
         let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        run(caller, locks, request, |call, request| {
+        caller.run(locks, request, |call, request| {
             let (supported, message) = match self.operations.validate(call, request)? {
                 Verdict::Confirmed => (true, String::new()),
                 Verdict::Refused(reason) => (false, encode::text(reason)),
@@ -168,7 +168,7 @@ impl wire::Controller for Controller {
             token: request.starting_token,
         }
         .checked()?;
-        run(caller, LockSet::everything(), page, |call, page| {
+        caller.run(LockSet::everything(), page, |call, page| {
             let Listed { entries, next_token } = self.operations.list(call, page)?;
             let entries = entries.into_iter().map(entry).collect();
             Ok(wire::ListVolumesResponse { entries, next_token, ..Default::default() })
@@ -187,7 +187,7 @@ impl wire::Controller for Controller {
             topology: None,
         }
         .checked()?;
-        run(caller, LockSet::everything(), request, |call, request| {
+        caller.run(LockSet::everything(), request, |call, request| {
             let available_capacity = self.operations.capacity(call, request)?.available;
             Ok(wire::GetCapacityResponse { available_capacity, ..Default::default() })
         })

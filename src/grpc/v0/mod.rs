@@ -19,38 +19,3 @@ mod decode;
 mod encode;
 pub mod identity;
 pub mod node;
-
-use protobuf::Message;
-
-use crate::dispatch::{Call, Identical};
-use crate::error::Result;
-use crate::grpc::bridge::{Caller, Encoded};
-use crate::volume::lock_keys::LockSet;
-
-/// A request as CSI 0.1 asks it. Answers are shared encoded, and v1's is another message: the same request
-/// through v1 is another.
-#[derive(Debug, PartialEq)]
-struct V0Request<Q>(Q);
-
-/// [`Caller::run`] for a request of this protocol.
-fn run<Q: Identical + PartialEq + Sync, R: Message>(
-    caller: &Caller<'_>,
-    locks: LockSet,
-    request: Q,
-    work: impl FnOnce(&Call, &Q) -> Result<R>,
-) -> Result<Encoded<R>> {
-    caller.run(locks, V0Request(request), |call, V0Request(request)| work(call, request))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::volume::request::GetVolume;
-
-    #[test]
-    fn a_request_is_joined_by_its_own_protocol_only() {
-        let request = || GetVolume { volume_id: "local:n:::o:1".into() };
-        assert!(V0Request(request()).identical(&V0Request(request())) && request().identical(&request()));
-        assert!(!V0Request(request()).identical(&request()) && !request().identical(&V0Request(request())));
-    }
-}

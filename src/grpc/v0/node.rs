@@ -10,7 +10,7 @@ use crate::grpc::bridge::{Caller, Encoded};
 use crate::grpc::ensure_served;
 use crate::grpc::fields::path;
 use crate::grpc::proto::csi as wire;
-use crate::grpc::v0::{decode, run};
+use crate::grpc::v0::decode;
 use crate::volume::Operations;
 use crate::volume::request::{NodePublishUnstaged, NodeUnpublish};
 
@@ -46,7 +46,7 @@ impl wire::Node for Node {
         }
         .checked()?;
         let locks = self.operations.locks_of_volume(&request.volume_id);
-        run(caller, locks, request, |call, request| {
+        caller.run(locks, request, |call, request| {
             self.operations
                 .publish_unstaged(call, request)
                 .map(|()| wire::NodePublishVolumeResponse::default())
@@ -63,7 +63,7 @@ impl wire::Node for Node {
             (path(request.target_path), decode::credentials(request.user_credentials)?);
         let request = NodeUnpublish { volume_id: request.volume_id, target_path, secrets }.checked()?;
         let locks = self.operations.locks_of_volume(&request.volume_id);
-        run(caller, locks, request, |call, request| {
+        caller.run(locks, request, |call, request| {
             self.operations.refuse_absent(call, &request.volume_id, &request.secrets)?;
             self.operations.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())
         })
