@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use log::{debug, info, warn};
-use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
 
@@ -27,6 +27,9 @@ use crate::sys::process::{Orphaned, keep_ended_children};
 /// How often, for a process that need not be waited for beyond its client's deadline, that deadline is asked
 /// for.
 const TICK: Duration = Duration::from_secs(1);
+
+/// How often a shutdown checks whether all processes are gone.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// How many processes run at once, how long they may take and how much they may say.
 #[derive(Clone, Debug)]
@@ -75,8 +78,8 @@ pub struct Processes {
     /// Can be read from the moment the daemon stops.
     stop: OwnedFd,
     stopping: AtomicBool,
-    watched: Mutex<usize>,
-    nothing_watched: Condvar,
+    /// Threads that wait for a process, or for a place to start one, have a clone: shutdown waits for them.
+    watched: Arc<()>,
 }
 
 /// One process to be run, and for whom.
@@ -106,8 +109,7 @@ impl Processes {
             reaper: Reaper::default(),
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             stopping: AtomicBool::new(false),
-            watched: Mutex::new(0),
-            nothing_watched: Condvar::new(),
+            watched: Arc::default(),
             limits,
         })
     }
@@ -123,9 +125,11 @@ impl Processes {
         self.helpers_running.close();
         // Nobody reads it, so everybody sees it; EAGAIN would mean that it can be read already.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
-        let mut watched = self.watched.lock();
-        while *watched > 0 && !self.nothing_watched.wait_until(&mut watched, deadline).timed_out() {}
-        let (watched, orphans) = (*watched, self.reaper.count());
+        let watched = || Arc::strong_count(&self.watched) - 1;
+        while watched() > 0 && Instant::now() < deadline {
+            thread::sleep(PAUSE);
+        }
+        let (watched, orphans) = (watched(), self.reaper.count());
         info!(
             "processes left behind: {watched} that did not end in time, {orphans} that could or must not be killed"
         );
@@ -291,7 +295,7 @@ impl Runner for Processes {
 
 impl Processes {
     fn run_tool(&self, call: &Call, cmd: &Cmd, program: &Path, command: &str) -> Result<Output, Why> {
-        let _watched = Watched::new(self);
+        let _watched = Arc::clone(&self.watched);
         let queued = Instant::now();
         let bulkhead = cmd.bulkhead.clone().or_else(|| call.bulkhead());
         let permit = self.permit(&self.tools_running, call, (command, cmd.class), bulkhead)?;
@@ -310,7 +314,7 @@ impl Processes {
     }
 
     fn run_helper(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, Why> {
-        let _watched = Watched::new(self);
+        let _watched = Arc::clone(&self.watched);
         let permit = self.permit(&self.helpers_running, call, (step, class), call.bulkhead())?;
         let args = [OsString::from(HELPER_ARGUMENT)];
         let request = Input::from(request);
@@ -337,26 +341,6 @@ fn orphaned(class: Class, outlives: bool) -> Orphaned {
         Class::Unbounded => Orphaned::GoesOn,
         _ if outlives => Orphaned::MayWriteNoMore,
         Class::Question | Class::Listing | Class::Change | Class::Lasting => Orphaned::Dies,
-    }
-}
-
-/// Counts a thread that waits for a process, or for a place to start one; shutdown waits for these.
-struct Watched<'a>(&'a Processes);
-
-impl<'a> Watched<'a> {
-    fn new(processes: &'a Processes) -> Self {
-        *processes.watched.lock() += 1;
-        Self(processes)
-    }
-}
-
-impl Drop for Watched<'_> {
-    fn drop(&mut self) {
-        let mut watched = self.0.watched.lock();
-        *watched -= 1;
-        if *watched == 0 {
-            self.0.nothing_watched.notify_all();
-        }
     }
 }
 
