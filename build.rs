@@ -8,14 +8,11 @@
 
 use std::collections::HashMap;
 use std::error::Error;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use protobuf::Message;
-use protobuf::descriptor::{
-    FileDescriptorProto, FileDescriptorSet, MethodDescriptorProto, ServiceDescriptorProto,
-};
+use protobuf::descriptor::{FileDescriptorProto, FileDescriptorSet, ServiceDescriptorProto};
 use protobuf_codegen::Customize;
 use protobuf_codegen::gen_and_write::gen_and_write;
 use protobuf_parse::{Parser, ProtoPathBuf};
@@ -102,21 +99,18 @@ fn module(file: &FileDescriptorProto) -> String {
 fn services(files: &[FileDescriptorProto]) -> Result<String> {
     let mut code = String::new();
     for file in files {
-        writeln!(code, "/// Package `{}`: its messages and its services.", file.package())?;
-        writeln!(code, "pub mod {} {{", module(file))?;
-        writeln!(code, "    pub use super::messages::{}::*;", module(file))?;
-        for service in file.service.iter().filter(|service| !streams(service)) {
-            let rpcs = service
-                .method
-                .iter()
-                .map(|method| Rpc::new(file, service, method))
-                .collect::<Result<Vec<_>>>()?;
-            let name = Name { package: file.package(), service: service.name() };
-            code += &server_trait(&name, &rpcs)?;
-            code += &registration(&name, &rpcs)?;
-            code += &requests(&rpcs)?;
-        }
-        code += "}\n";
+        let (package, module) = (file.package(), module(file));
+        let served = file.service.iter().filter(|service| !streams(service));
+        let services = served.map(|service| service_code(file, service)).collect::<Result<String>>()?;
+        code += &format!(
+            "/// Package `{package}`: its messages and its services.
+pub mod {module} {{
+    use crate::error::Result;
+    use crate::grpc::bridge::{{Bridge, Caller, Encoded}};
+    pub use super::messages::{module}::*;
+{services}}}
+"
+        );
     }
     Ok(code)
 }
@@ -124,36 +118,6 @@ fn services(files: &[FileDescriptorProto]) -> Result<String> {
 /// Whether a service has an rpc with more than one request or reply.
 fn streams(service: &ServiceDescriptorProto) -> bool {
     service.method.iter().any(|method| method.client_streaming() || method.server_streaming())
-}
-
-/// A service's name.
-struct Name<'a> {
-    package: &'a str,
-    service: &'a str,
-}
-
-/// What the generated code says about an rpc.
-struct Rpc {
-    path: String,
-    function: String,
-    request: String,
-    reply: String,
-}
-
-impl Rpc {
-    fn new(
-        file: &FileDescriptorProto,
-        service: &ServiceDescriptorProto,
-        method: &MethodDescriptorProto,
-    ) -> Result<Self> {
-        let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
-        Ok(Self {
-            function: snake_case(method.name()),
-            request: message_type(file, method.input_type())?,
-            reply: message_type(file, method.output_type())?,
-            path,
-        })
-    }
 }
 
 /// The Rust name of a message at the top of `file`'s own package, which is all that interfaces use as
@@ -165,53 +129,45 @@ fn message_type(file: &FileDescriptorProto, proto: &str) -> Result<String> {
         .ok_or_else(|| format!("{proto} is no message of the package {}", file.package()).into())
 }
 
-/// The trait that a server implements.
-fn server_trait(name: &Name, rpcs: &[Rpc]) -> Result<String> {
-    let Name { package, service } = name;
-    let mut code = String::new();
-    writeln!(
-        code,
-        "\n    /// A server of `{package}.{service}`: checks a request and does what it asks for."
-    )?;
-    writeln!(code, "    pub trait {service}: Send + Sync + 'static {{")?;
-    for Rpc { path, function, request, reply } in rpcs {
-        writeln!(code, "        /// `{path}`")?;
-        writeln!(
-            code,
-            "        fn {function}(&self, caller: &crate::grpc::bridge::Caller<'_>, request: {request}) -> crate::error::Result<crate::grpc::bridge::Encoded<{reply}>>;"
-        )?;
+/// The trait that a server implements, the function that puts its rpcs into a grpcio service, and which rpc
+/// each request belongs to.
+fn service_code(file: &FileDescriptorProto, service: &ServiceDescriptorProto) -> Result<String> {
+    let (mut methods, mut registrations, mut requests) = (String::new(), String::new(), String::new());
+    let (package, name) = (file.package(), service.name());
+    for method in &service.method {
+        let (path, function) = (format!("/{package}.{name}/{}", method.name()), snake_case(method.name()));
+        let request = message_type(file, method.input_type())?;
+        let reply = message_type(file, method.output_type())?;
+        methods += &format!(
+            "        /// `{path}`
+        fn {function}(&self, caller: &Caller<'_>, request: {request}) -> Result<Encoded<{reply}>>;
+"
+        );
+        registrations += &format!("        builder = bridge.unary(builder, &service, S::{function});\n");
+        requests += &format!(
+            "    impl super::Rpc for {request} {{
+        const PATH: &'static str = \"{path}\";
+        type Reply = {reply};
+    }}
+"
+        );
     }
-    code += "    }\n";
-    Ok(code)
-}
-
-/// The function that puts a server's rpcs into a grpcio service.
-fn registration(name: &Name, rpcs: &[Rpc]) -> Result<String> {
-    let Name { package, service } = name;
-    let function = snake_case(service);
-    let mut code = String::new();
-    writeln!(code, "\n    /// Serves `{package}.{service}`.")?;
-    writeln!(code, "    pub fn register_{function}<S: {service}>(")?;
-    writeln!(code, "        mut builder: grpcio::ServiceBuilder,")?;
-    writeln!(code, "        bridge: &crate::grpc::bridge::Bridge,")?;
-    writeln!(code, "        service: &std::sync::Arc<S>,")?;
-    writeln!(code, "    ) -> grpcio::ServiceBuilder {{")?;
-    for Rpc { function, .. } in rpcs {
-        writeln!(code, "        builder = bridge.unary(builder, service, S::{function});")?;
-    }
-    code += "        builder\n    }\n";
-    Ok(code)
-}
-
-/// Which rpc each request belongs to.
-fn requests(rpcs: &[Rpc]) -> Result<String> {
-    let mut code = String::new();
-    for Rpc { path, request, reply, .. } in rpcs {
-        writeln!(code, "\n    impl super::Rpc for {request} {{")?;
-        writeln!(code, "        const PATH: &'static str = \"{path}\";")?;
-        writeln!(code, "        type Reply = {reply};\n    }}")?;
-    }
-    Ok(code)
+    let function = snake_case(name);
+    Ok(format!(
+        "    /// A server of `{package}.{name}`: checks a request and does what it asks for.
+    pub trait {name}: Send + Sync + 'static {{
+{methods}    }}
+    /// Serves `{package}.{name}`.
+    pub fn register_{function}<S: {name}>(
+        mut builder: grpcio::ServiceBuilder,
+        bridge: &Bridge,
+        service: S,
+    ) -> grpcio::ServiceBuilder {{
+        let service = std::sync::Arc::new(service);
+{registrations}        builder
+    }}
+{requests}"
+    ))
 }
 
 /// `NodeGetID` becomes `node_get_id`: a word begins at a capital that follows a small letter or precedes one.

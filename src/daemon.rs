@@ -21,7 +21,7 @@ use crate::backend::rbd::tool::cli::CommandTool;
 use crate::backend::rbd::{Identity as RbdIdentity, Rbd};
 use crate::backend::{Backend, Backends, BegunRenames, Fencing};
 use crate::clusters::{ClusterSource, Clusters};
-use crate::config::{BackendName, Config, TopologyChange};
+use crate::config::{BackendName, Config};
 use crate::dispatch::{LockTable, ObjectLocks, Workers};
 use crate::error::{Error, Result};
 use crate::exec::{ProcessLimits, Processes, Runner, Tools};
@@ -108,7 +108,7 @@ impl Daemon {
         let journal = open_journal(&layout, &signals)?;
         let processes = start_processes(config)?;
         let clusters = Arc::new(Clusters::load(ClusterSource::new(config)));
-        let topology = Arc::new(open_topology(config, &clusters)?);
+        let topology = Arc::new(open_topology(config, &clusters).map_err(Error::precondition)?);
         let locks = LockTable::new(config.lock_slots, config.lock_wait, Bridge::is_retryable);
         let object_locks: Arc<dyn ObjectLocks> = Arc::new(Arc::clone(&locks));
         let renames: Arc<dyn BegunRenames> = Arc::clone(&journal) as _;
@@ -141,7 +141,7 @@ impl Daemon {
             journal,
             clusters,
             topology,
-            ends_on_change: config.services.node && config.topology_change == TopologyChange::Exit,
+            ends_on_change: config.services.node && config.ends_on_topology_change,
             _state: state,
         })
     }
@@ -184,13 +184,17 @@ impl Daemon {
     }
 
     fn stop(self) {
-        log::info!("no new calls; waiting up to {} s for {} under way", DRAIN.as_secs(), self.running.len());
+        log::info!(
+            "no new calls; waiting up to {} s for {} under way",
+            DRAIN.as_secs(),
+            self.running.in_progress()
+        );
         let mut server = self.server;
         // What they wait for may take longer than the daemon has.
         self.workers.end_pauses();
         self.jobs.stop();
         if !server.drain(Instant::now() + DRAIN) {
-            log::warn!("{} calls are still under way: what they run is ended", self.running.len());
+            log::warn!("{} calls are still under way: what they run is ended", self.running.in_progress());
         }
         // The calls that wait for it are answered now, and those that wait behind them: a formatting
         // goes on for longer.
@@ -252,10 +256,9 @@ fn start_processes(config: &Config) -> Result<Arc<Processes>> {
     processes.map(Arc::new).map_err(|error| Error::io("prepare for starting commands", &error))
 }
 
-fn open_topology(config: &Config, clusters: &Clusters) -> Result<NodeTopology> {
+fn open_topology(config: &Config, clusters: &Clusters) -> Result<NodeTopology, String> {
     let Config { name, topology, crush_location, .. } = config;
     NodeTopology::load(name, topology, crush_location.clone(), clusters.takeover())
-        .map_err(Error::precondition)
 }
 
 /// Jobs, the locks that they share with calls, and the renames that calls leave to them.

@@ -43,7 +43,9 @@ pub fn info(plugin: &dyn Plugin, _: &Given) -> CliResult<Report> {
     let capabilities = plugin.ask(&wire::GetPluginCapabilitiesRequest::default())?;
     let controller = if_offered(plugin.ask(&wire::ControllerGetCapabilitiesRequest::default()))?;
     let node = if_offered(plugin.ask(&wire::NodeGetInfoRequest::default()))?;
-    let node_capabilities = if_offered(plugin.ask(&wire::NodeGetCapabilitiesRequest::default()))?;
+    let of_node = if_offered(plugin.ask(&wire::NodeGetCapabilitiesRequest::default()))?;
+    let controller = controller.unwrap_or_default().capabilities;
+    let of_node = of_node.unwrap_or_default().capabilities;
     let segments = node
         .as_ref()
         .map(|node| node.accessible_topology.get_or_default().segments.clone())
@@ -56,20 +58,8 @@ pub fn info(plugin: &dyn Plugin, _: &Given) -> CliResult<Report> {
         node_id: node.map(|node| node.node_id),
         topology: segments.into_iter().collect(),
         plugin: capabilities.capabilities.iter().filter_map(plugin_capability).collect(),
-        controller: controller
-            .unwrap_or_default()
-            .capabilities
-            .iter()
-            .filter(|it| it.has_rpc())
-            .map(|it| name(it.rpc().type_))
-            .collect(),
-        node: node_capabilities
-            .unwrap_or_default()
-            .capabilities
-            .iter()
-            .filter(|it| it.has_rpc())
-            .map(|it| name(it.rpc().type_))
-            .collect(),
+        controller: controller.iter().filter(|it| it.has_rpc()).map(|it| name(it.rpc().type_)).collect(),
+        node: of_node.iter().filter(|it| it.has_rpc()).map(|it| name(it.rpc().type_)).collect(),
     };
     Ok(Report::new(info.text(), &info))
 }

@@ -1,7 +1,7 @@
 //! `replication enable`, `disable`, `promote`, `demote`, `resync`, `status`, `destination` and `list`.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use protobuf::MessageField;
 use serde::Serialize;
@@ -12,8 +12,7 @@ use crate::cli::failure::CliResult;
 use crate::cli::plugin::Plugin;
 use crate::cli::report::{Report, fields, table};
 use crate::cli::syntax::Given;
-use crate::cli::values;
-use crate::clock::rfc3339;
+use crate::cli::{values, volume};
 use crate::error::{Kind, Result};
 use crate::grpc::proto::{csi_v1, replication as wire};
 use crate::volume::request::{NOT_YET, ROLE_KEY};
@@ -167,12 +166,11 @@ fn status_of(plugin: &dyn Plugin, id: &str, secrets: HashMap<String, String>) ->
         ..Default::default()
     };
     let reply = plugin.ask(&asked)?;
-    let time = reply.last_sync_time.as_ref().and_then(|it| u64::try_from(it.seconds).ok());
     let took = reply.last_sync_duration.as_ref().map(|it| it.seconds);
     Ok(Status {
         status: format!("{:?}", reply.status.enum_value_or_default()).to_lowercase(),
         message: reply.status_message,
-        last_sync: time.and_then(|seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds))).map(rfc3339),
+        last_sync: reply.last_sync_time.as_ref().and_then(values::date),
         last_sync_seconds: took,
         last_sync_bytes: took.map(|_| reply.last_sync_bytes),
     })
@@ -196,21 +194,11 @@ pub fn destination(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
 
 /// Lists the replicated volumes.
 pub fn list(plugin: &dyn Plugin, _: &Given) -> CliResult<Report> {
-    let (mut volumes, mut starting_token) = (Vec::new(), String::new());
-    loop {
-        let asked = csi_v1::ListVolumesRequest { starting_token, ..Default::default() };
-        let page = plugin.ask(&asked)?;
-        let roles = page.entries.into_iter().filter_map(|entry| {
-            let volume = entry.volume.into_option()?;
-            Some((volume.volume_id, volume.volume_context.get(ROLE_KEY)?.clone()))
-        });
-        volumes.extend(roles);
-        starting_token = page.next_token;
-        if starting_token.is_empty() {
-            break;
-        }
-    }
-    let listed: Vec<Listed> = volumes.into_iter().map(|(id, role)| listed(plugin, id, role)).collect();
+    let replicated = volume::all(plugin)?.into_iter().filter_map(|entry| {
+        let volume = entry.volume.into_option()?;
+        Some(listed(plugin, volume.volume_id, volume.volume_context.get(ROLE_KEY)?.clone()))
+    });
+    let listed: Vec<Listed> = replicated.collect();
     let row = |it: &Listed| {
         let last_sync = it.status.last_sync.clone().unwrap_or_default();
         [it.id.clone(), it.role.clone(), it.status.status.clone(), last_sync, it.status.message.clone()]

@@ -1,8 +1,5 @@
 //! `snapshot create`, `list`, `show` and `delete`.
 
-use std::time::{Duration, UNIX_EPOCH};
-
-use protobuf::well_known_types::timestamp::Timestamp;
 use serde::Serialize;
 use serde_json::json;
 
@@ -11,7 +8,6 @@ use crate::cli::plugin::Plugin;
 use crate::cli::report::{Report, fields, human, table};
 use crate::cli::syntax::Given;
 use crate::cli::values;
-use crate::clock;
 use crate::grpc::proto::csi_v1 as wire;
 
 /// A snapshot as it is shown.
@@ -30,15 +26,10 @@ impl From<wire::Snapshot> for Shown {
             id: snapshot.snapshot_id,
             volume_id: snapshot.source_volume_id,
             size_bytes: snapshot.size_bytes,
-            created: snapshot.creation_time.into_option().and_then(|time| date(&time)),
+            created: snapshot.creation_time.into_option().and_then(|time| values::date(&time)),
             ready: snapshot.ready_to_use,
         }
     }
-}
-
-fn date(time: &Timestamp) -> Option<String> {
-    let since = Duration::from_secs(u64::try_from(time.seconds).ok()?);
-    UNIX_EPOCH.checked_add(since).map(clock::rfc3339)
 }
 
 impl Shown {
@@ -122,6 +113,7 @@ mod tests {
     use crate::cli::fake::{Fake, run};
     use crate::error::Error;
     use protobuf::MessageField;
+    use protobuf::well_known_types::timestamp::Timestamp;
 
     fn snapshot(id: &str) -> wire::Snapshot {
         wire::Snapshot {
@@ -208,7 +200,7 @@ mod tests {
     #[test]
     fn a_snapshot_whose_time_is_not_known_has_none() {
         assert_eq!(Shown::from(wire::Snapshot::default()).created, None);
-        assert_eq!(date(&Timestamp { seconds: -1, ..Default::default() }), None);
+        assert_eq!(values::date(&Timestamp { seconds: -1, ..Default::default() }), None);
     }
 
     #[test]

@@ -4,11 +4,15 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
+
+use protobuf::well_known_types::timestamp::Timestamp;
 
 use crate::cli::failure::{CliError, CliResult};
 use crate::cli::plugin::Plugin;
 use crate::cli::syntax::Given;
+use crate::clock::rfc3339;
+use crate::config;
 use crate::error::Error;
 use crate::grpc::proto::csi_v1 as wire;
 use crate::topology::Domains;
@@ -17,19 +21,14 @@ use crate::volume::request::Mode;
 /// Secrets are a handful of keys; whatever is longer is another file than was meant. In bytes.
 const MOST_SECRETS: u64 = 64 * 1024;
 
-/// Splits "10Gi" into 10 and "Gi".
-fn number(text: &str) -> Option<(i64, &str)> {
-    let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, unit) = text.split_at(end);
-    Some((digits.parse().ok()?, unit))
-}
-
 /// A size in bytes. K, M, G, T and P are powers of 1024, with or without an `i` or `iB` behind them, as for
 /// `truncate` and systemd.
 pub fn size(option: &str, text: &str) -> CliResult<i64> {
     let refused = |why: &str| CliError::usage(format!("--{option} {text}: {why}"));
-    let (count, unit) = number(text)
-        .ok_or_else(|| refused("a size is a number of bytes, or one with K, M, G, T or P, like 10G"))?;
+    let (count, unit) =
+        text.split_at(text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len()));
+    let no_size = |_| refused("a size is a number of bytes, or one with K, M, G, T or P, like 10G");
+    let count: i64 = count.parse().map_err(no_size)?;
     let factor = match unit {
         "" | "B" => 1,
         "K" | "Ki" | "KiB" => 1 << 10,
@@ -50,23 +49,17 @@ pub fn optional_size(given: &Given, option: &str) -> CliResult<Option<i64>> {
     given.value(option).map(|text| size(option, text)).transpose()
 }
 
-/// A time: seconds, or a number with s, m or h.
+/// A time: as a variable has it, or a number of seconds.
 pub fn duration(option: &str, text: &str) -> CliResult<Duration> {
-    let refused = || {
-        CliError::usage(format!(
-            "--{option} {text}: a time is a number of seconds, or one with s, m or h, like 5m"
-        ))
-    };
-    let (count, unit) = number(text).ok_or_else(refused)?;
-    let factor = match unit {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        _ => return Err(refused()),
-    };
-    let seconds =
-        u64::try_from(count).ok().and_then(|count| count.checked_mul(factor)).filter(|seconds| *seconds > 0);
-    seconds.map(Duration::from_secs).ok_or_else(refused)
+    let unit = if text.ends_with(|last: char| last.is_ascii_digit()) { "s" } else { "" };
+    config::duration(&format!("{text}{unit}"))
+        .map_err(|what| CliError::usage(format!("--{option} {text}: {what}")))
+}
+
+/// A point in time, for people and programs: in UTC, as ISO 8601 has it.
+pub fn date(time: &Timestamp) -> Option<String> {
+    let since = Duration::from_secs(u64::try_from(time.seconds).ok()?);
+    UNIX_EPOCH.checked_add(since).map(rfc3339)
 }
 
 /// An access mode; single-node-writer if none was given.

@@ -229,20 +229,26 @@ pub fn create(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     Ok(Report::new(shown.id.clone(), &shown))
 }
 
-/// Lists the volumes, all pages of them.
-pub fn list(plugin: &dyn Plugin, _: &Given) -> CliResult<Report> {
-    let (mut volumes, mut starting_token) = (Vec::new(), String::new());
+/// All volumes, of all pages of the list.
+pub fn all(plugin: &dyn Plugin) -> Result<Vec<wire::list_volumes_response::Entry>> {
+    let (mut entries, mut starting_token) = (Vec::new(), String::new());
     loop {
         let page = plugin.ask(&wire::ListVolumesRequest { starting_token, ..Default::default() })?;
-        volumes.extend(page.entries.into_iter().map(|entry| {
-            let status = entry.status.unwrap_or_default();
-            Shown::new(entry.volume.unwrap_or_default(), status.published_node_ids, status.volume_condition)
-        }));
+        entries.extend(page.entries);
         starting_token = page.next_token;
         if starting_token.is_empty() {
-            break;
+            return Ok(entries);
         }
     }
+}
+
+/// Lists the volumes.
+pub fn list(plugin: &dyn Plugin, _: &Given) -> CliResult<Report> {
+    let shown = |entry: wire::list_volumes_response::Entry| {
+        let status = entry.status.unwrap_or_default();
+        Shown::new(entry.volume.unwrap_or_default(), status.published_node_ids, status.volume_condition)
+    };
+    let volumes: Vec<_> = all(plugin)?.into_iter().map(shown).collect();
     let rows: Vec<_> = volumes.iter().map(Shown::row).collect();
     Ok(Report::new(table(&["ID", "SIZE", "DOMAIN", "PUBLISHED TO", "CONDITION"], &rows), &volumes))
 }

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::topology::Domains;
+
+/// What the setting `pool` of a cluster must be.
+pub(super) const FORM: &str =
+    "tables [[cluster.NAME.pool]], with name, domain and perhaps dataPool; a list of names is 'pools'";
 
 /// A pool, and the domains it is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,25 +24,14 @@ pub struct DomainPool {
 /// `[[cluster.main.pool]]`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Section {
+pub(super) struct Section {
     name: String,
     data_pool: Option<String>,
     domain: BTreeMap<String, String>,
 }
 
-/// Reads the array of tables `pool` of a cluster.
-pub(super) fn parse(pools: &Value) -> Result<Vec<DomainPool>, String> {
-    let pools: Vec<Section> = serde_json::from_value(pools.clone()).map_err(|what| {
-        format!(
-            "'pool': {what}: write [[cluster.NAME.pool]], with name, domain and perhaps dataPool; a list of names \
-             is 'pools'"
-        )
-    })?;
-    pools.into_iter().map(Section::read).collect()
-}
-
 impl Section {
-    fn read(self) -> Result<DomainPool, String> {
+    pub(super) fn read(self) -> Result<DomainPool, String> {
         let Self { name, data_pool, domain } = self;
         let pairs = domain.iter().map(|(label, value)| (label.as_str(), value.as_str()));
         let domains = Domains::new(pairs).map_err(|what| format!("the domain of pool {name:?}: {what}"))?;

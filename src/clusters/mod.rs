@@ -26,8 +26,6 @@ pub use monitors::Monitor;
 #[cfg(test)]
 pub use monitors::parse as parse_monitors;
 pub use source::ClusterSource;
-#[cfg(test)]
-pub use source::HostCluster;
 
 use source::{Entries, Entry, Loaded};
 
@@ -168,7 +166,7 @@ impl Clusters {
             (name, ClusterEntry::new(None, Entry { cluster: Ok(cluster), serves }))
         };
         let set = Set { entries: clusters.into_iter().map(entry).collect(), ..Set::default() };
-        let source = ClusterSource::Host(source::HostCluster::default());
+        let source = ClusterSource::Host(crate::config::HostCluster::default());
         Self { source, current: RwLock::new(set), files: Mutex::default() }
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 
+use crate::config;
 use crate::error::{Error, Result};
 
 const V2_PORT: u16 = 3300;
@@ -93,15 +94,12 @@ fn parse_address(text: &str) -> Result<Address<'_>, String> {
         None if rest.parse::<Ipv6Addr>().is_ok() => (rest, ""),
         None => rest.split_at(rest.find(':').unwrap_or(rest.len())),
     };
-    let is_name = |host: &str| {
-        host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
-    };
     let plausible = if rest.starts_with('[') {
         host.parse::<Ipv6Addr>().is_ok()
     } else {
-        is_name(host) || host.contains(':')
+        config::is_name(host) || host.contains(':')
     };
-    if host.is_empty() || !plausible {
+    if !plausible {
         return Err(wrong(
             "allowed are an IPv4 address, an IPv6 address (in brackets if a port follows) and a host name",
         ));

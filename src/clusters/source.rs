@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::conf::Conf;
 use super::keys::{KeyFile, Search, search};
-use super::{Cluster, DomainPool, HOST_CLUSTER, domain_pools, monitors};
-use crate::config::{self, BackendName, Config};
+use super::{Cluster, HOST_CLUSTER, domain_pools, monitors};
+use crate::config::{self, BackendName, Config, HostCluster};
 use crate::files::Files;
 use crate::ids::{self, Place};
 use crate::spelling;
@@ -33,6 +34,10 @@ const SETTINGS: [&str; 15] = [
     "readAffinity",
 ];
 
+/// What such a setting must be.
+const LIST: &str = "a list of texts: [\"a\", \"b\"]";
+const PEERS: &str = "a table [cluster.NAME.peer] with lines \"SITE\" = \"CLUSTER\"";
+
 /// The longest name of a cluster, in bytes: it is a field of every ID.
 const MAX_NAME: usize = 24;
 
@@ -50,19 +55,6 @@ pub enum ClusterSource {
         /// The cluster there is where the file has none, but other matters.
         host: HostCluster,
     },
-}
-
-/// The one cluster that a host with a ceph.conf uses anyway.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostCluster {
-    /// Its ceph.conf.
-    pub conf: PathBuf,
-    /// The user, without `client.`.
-    pub user: String,
-    /// Where the user's key is, if not where Ceph looks.
-    pub keyring: Option<PathBuf>,
-    /// Whether anybody has said that there is one; if not, a missing conf means that there is none.
-    pub wanted: bool,
 }
 
 /// The clusters, by their names.
@@ -88,12 +80,8 @@ pub(super) struct Loaded {
 impl ClusterSource {
     /// Where this configuration has them.
     pub fn new(config: &Config) -> Self {
-        let host = HostCluster {
-            conf: config.ceph.conf.clone(),
-            user: config.ceph.user.clone(),
-            keyring: config.ceph.keyring.clone(),
-            wanted: config.ceph.named || config.wants(BackendName::Rbd) == Some(true),
-        };
+        let wanted = config.ceph.wanted || config.wants(BackendName::Rbd) == Some(true);
+        let host = HostCluster { wanted, ..config.ceph.clone() };
         match &config.clusters {
             Some(path) => {
                 Self::File { path: path.clone(), credentials: config.credentials_dir.clone(), host }
@@ -128,7 +116,7 @@ impl ClusterSource {
         let mut files = Files::default();
         let loaded = match self {
             Self::Host(host) => {
-                Ok(Loaded { clusters: host.load(&mut files), takeover: Ok(Takeover::default()) })
+                Ok(Loaded { clusters: from_host(&mut files, host), takeover: Ok(Takeover::default()) })
             }
             Self::File { path, credentials, host } => {
                 from_file(&mut files, path, credentials.as_deref(), host)
@@ -138,15 +126,13 @@ impl ClusterSource {
     }
 }
 
-impl HostCluster {
-    fn load(&self, files: &mut Files) -> Entries {
-        if !self.wanted && !files.exists(&self.conf) {
-            return BTreeMap::new();
-        }
-        let key = self.keyring.clone().map(KeyFile::Keyring);
-        let cluster = from_conf(files, HOST_CLUSTER, &self.conf, Some(&self.user), key);
-        BTreeMap::from([(HOST_CLUSTER.to_string(), Entry { cluster, serves: Vec::new() })])
+fn from_host(files: &mut Files, host: &HostCluster) -> Entries {
+    if !host.wanted && !files.exists(&host.conf) {
+        return BTreeMap::new();
     }
+    let key = host.keyring.clone().map(KeyFile::Keyring);
+    let cluster = from_conf(files, HOST_CLUSTER, &host.conf, Some(&host.user), key);
+    BTreeMap::from([(HOST_CLUSTER.to_string(), Entry { cluster, serves: Vec::new() })])
 }
 
 /// A cluster that a ceph.conf describes. Without a key it is one in reduced mode.
@@ -199,14 +185,14 @@ fn from_file(
     let clusters = match (clusters, &takeover) {
         (Some(Value::Object(clusters)), _) if !clusters.is_empty() => {
             let entry = |(name, settings): (String, Value)| {
-                let serves = settings.get("serves").and_then(|names| texts("serves", names).ok());
+                let serves = settings.get("serves").and_then(|names| read("serves", LIST, names).ok());
                 let cluster = Section::new(&name, settings).and_then(|it| it.cluster(files, credentials));
                 let cluster = cluster.map_err(|what| at(format!("cluster {name:?}: {what}")));
                 (name, Entry { cluster, serves: serves.unwrap_or_default() })
             };
             clusters.into_iter().map(entry).collect()
         }
-        (None, Some(_)) => host.load(files),
+        (None, Some(_)) => from_host(files, host),
         _ => return Err(at(String::from("it has no table [cluster.NAME], nor [takeover] in their place"))),
     };
     let takeover = takeover.map_or_else(|| Ok(Takeover::default()), parse_takeover);
@@ -219,26 +205,24 @@ fn parse_takeover(table: Value) -> Result<Takeover, String> {
         return Err(String::from("write it as a table, with lines \"LABEL=VALUE\" = [\"LABEL=VALUE\"]"));
     };
     let entry = |(domain, takers): (String, Value)| {
-        let takers = texts(&domain, &takers)?;
+        let takers = read(&domain, LIST, &takers)?;
         Ok((domain, takers))
     };
     Takeover::new(entries.into_iter().map(entry).collect::<Result<Vec<_>, String>>()?)
 }
 
-fn texts(key: &str, value: &Value) -> Result<Vec<String>, String> {
-    let wrong = || format!("{key:?} must be a list of texts: [\"a\", \"b\"]");
-    let text = |value: &Value| value.as_str().map(str::to_string);
-    value.as_array().and_then(|values| values.iter().map(text).collect()).ok_or_else(wrong)
+/// The value of a setting; `form` says what it must be.
+fn read<T: DeserializeOwned>(key: &str, form: &str, value: &Value) -> Result<T, String> {
+    T::deserialize(value).map_err(|what| format!("{key:?} must be {form} ({what})"))
 }
 
 /// Refuses what is no cluster's name.
 fn check_name(name: &str) -> Result<(), String> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    match name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(allowed) {
-        true => Err(format!(
+    match name.len() <= MAX_NAME && config::is_name(name) {
+        true => Ok(()),
+        false => Err(format!(
             "the name {name:?} of a cluster may have up to {MAX_NAME} letters, digits, '-', '_' and '.'"
         )),
-        false => Ok(()),
     }
 }
 
@@ -289,13 +273,16 @@ impl<'a> Section<'a> {
             (None, Some(monitors)) => self.by_monitors(files, monitors, user, key)?,
             _ => return Err(String::from("set one of 'monitors' and 'conf' (the path of a ceph.conf)")),
         };
-        (cluster.pools, cluster.namespaces) = (self.list("pools")?, self.list("namespaces")?);
-        cluster.removed_pools = self.list("removed_pools")?;
-        (cluster.domain_pools, cluster.registry) = (self.domain_pools()?, self.text("registry")?);
-        (cluster.serves, cluster.peers) = (self.list("serves")?, self.peers()?);
+        (cluster.pools, cluster.namespaces) = (self.get("pools", LIST)?, self.get("namespaces", LIST)?);
+        let domain_pools: Vec<domain_pools::Section> = self.get("pool", domain_pools::FORM)?;
+        cluster.domain_pools =
+            domain_pools.into_iter().map(domain_pools::Section::read).collect::<Result<_, _>>()?;
+        (cluster.removed_pools, cluster.registry) =
+            (self.get("removed_pools", LIST)?, self.text("registry")?);
+        (cluster.serves, cluster.peers) = (self.get("serves", LIST)?, self.get("peer", PEERS)?);
         cluster.serves.iter().chain(cluster.peers.values()).try_for_each(|name| check_name(name))?;
         cluster.fsid = self.text("fsid")?.or(cluster.fsid);
-        cluster.read_affinity = self.flag("readAffinity")?;
+        cluster.read_affinity = self.get("readAffinity", "true or false")?;
         check_length(&cluster)?;
         Ok(cluster)
     }
@@ -325,7 +312,7 @@ impl<'a> Section<'a> {
     fn monitors(&self) -> Result<Option<String>, String> {
         match self.settings.get("monitors") {
             Some(Value::String(text)) => Ok(Some(text.clone())),
-            Some(_) => self.list("monitors").map(|list| Some(list.join(" "))),
+            Some(list) => Ok(Some(read::<Vec<String>>("monitors", LIST, list)?.join(" "))),
             None => Ok(None),
         }
     }
@@ -365,31 +352,9 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// `[cluster.main.peer]`: names of clusters by those of sites.
-    fn peers(&self) -> Result<BTreeMap<String, String>, String> {
-        let wrong =
-            || String::from("'peer' is a table: [cluster.NAME.peer], with lines \"SITE\" = \"CLUSTER\"");
-        match self.settings.get("peer") {
-            None => Ok(BTreeMap::new()),
-            Some(Value::Object(peers)) => {
-                let pair = |(site, name): (&String, &Value)| Some((site.clone(), name.as_str()?.to_string()));
-                peers.iter().map(pair).collect::<Option<_>>().ok_or_else(wrong)
-            }
-            Some(_) => Err(wrong()),
-        }
-    }
-
-    fn domain_pools(&self) -> Result<Vec<DomainPool>, String> {
-        self.settings.get("pool").map_or(Ok(Vec::new()), domain_pools::parse)
-    }
-
-    fn list(&self, key: &str) -> Result<Vec<String>, String> {
-        self.settings.get(key).map_or(Ok(Vec::new()), |value| texts(key, value))
-    }
-
-    fn flag(&self, key: &str) -> Result<bool, String> {
-        let wrong = || format!("{key:?} must be true or false");
-        self.settings.get(key).map_or(Ok(false), |value| value.as_bool().ok_or_else(wrong))
+    /// A setting, or the default of its type; `form` says what it must be.
+    fn get<T: DeserializeOwned + Default>(&self, key: &str, form: &str) -> Result<T, String> {
+        self.settings.get(key).map_or(Ok(T::default()), |value| read(key, form, value))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::super::keys::tests::KEY;
 use super::*;
+use crate::clusters::DomainPool;
 use crate::topology::Domains;
 use std::fs;
 
@@ -109,8 +110,8 @@ fn a_cluster_says_what_its_peers_are_called_and_for_whom_it_stands() {
     for (wrong, named) in [
         ("serves = 'b'", "\"serves\""),
         ("serves = ['a b']", "\"a b\""),
-        ("peer = 'b'", "'peer'"),
-        ("[cluster.main.peer]\n'site-b' = 1", "'peer'"),
+        ("peer = 'b'", "\"peer\""),
+        ("[cluster.main.peer]\n'site-b' = 1", "\"peer\""),
         ("[cluster.main.peer]\n'site-b' = ''", "\"\""),
     ] {
         let why = read(&format!("{plain}{wrong}")).unwrap_err();

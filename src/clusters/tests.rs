@@ -1,8 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::keys::tests::KEY;
-use super::source::HostCluster;
 use super::*;
+use crate::config::HostCluster;
 use crate::error::Kind;
 use crate::secrets::{Secret, Secrets};
 use std::fs;

@@ -6,14 +6,14 @@ mod variables;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::spelling;
 use crate::topology::Labels;
 
-pub use parse::check_user;
-pub use variables::VARIABLES;
+pub use parse::{check_user, duration, is_name};
+pub use variables::{VARIABLES, Variable};
 
 /// Where the daemon listens and the command line asks when nobody says otherwise, below the runtime
 /// directory.
@@ -62,13 +62,14 @@ pub struct Config {
     /// The kinds of storage; None for all that are set up.
     pub backends: Option<BTreeSet<BackendName>>,
     /// The one cluster of a host that has a ceph.conf.
-    pub ceph: Ceph,
+    pub ceph: HostCluster,
     /// A file with several clusters, in place of that one.
     pub clusters: Option<PathBuf>,
     /// Where this node is.
     pub topology: Labels,
-    /// What to do when that changes, or what it has taken over.
-    pub topology_change: TopologyChange,
+    /// Whether the daemon ends when that changes, or what it has taken over: an orchestrator that asks once
+    /// asks the daemon that is started next.
+    pub ends_on_topology_change: bool,
     /// Where in the CRUSH map it is, if not where its labels say.
     pub crush_location: Option<String>,
     /// Where the service manager has put credentials.
@@ -82,7 +83,8 @@ pub struct Config {
     /// The crash point at which a test wants the daemon to die; 0 for none.
     #[cfg(feature = "crash-points")]
     pub crash_at: usize,
-    settings: Vec<Setting>,
+    /// Every variable as it is in force.
+    pub settings: Vec<Setting>,
 }
 
 /// Who reads the configuration.
@@ -112,17 +114,17 @@ pub enum BackendName {
     Rbd,
 }
 
-/// How the one Ceph cluster of a host is reached.
+/// The one Ceph cluster that a host with a ceph.conf uses anyway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ceph {
+pub struct HostCluster {
     /// Its ceph.conf.
     pub conf: PathBuf,
     /// The user, without `client.`.
     pub user: String,
     /// Where the user's key is, if not where Ceph looks.
     pub keyring: Option<PathBuf>,
-    /// Whether the environment names any of it.
-    pub named: bool,
+    /// Whether the environment asks for it; if not, a missing conf means that there is none.
+    pub wanted: bool,
 }
 
 /// A second target for a volume that only one node may use (access modes SINGLE_NODE_WRITER and
@@ -136,27 +138,15 @@ pub enum SingleNodeTargets {
     Strict,
 }
 
-/// What to do when what the orchestrator is told of this node's topology changes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TopologyChange {
-    /// Say so: whoever asks is told.
-    #[default]
-    Log,
-    /// End as well: an orchestrator that asks once asks the daemon that is started next.
-    Exit,
-}
-
 /// A variable as it is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The variable.
-    pub name: &'static str,
+    pub variable: &'static Variable,
     /// Its value.
     pub value: String,
-    /// Whether the environment says so, or nobody.
+    /// Whether the environment sets it.
     pub from_environment: bool,
-    /// What it means.
-    pub meaning: &'static str,
 }
 
 /// A mistake in the environment.
@@ -197,16 +187,16 @@ impl Config {
     }
 
     fn read(reader: &mut Reader, role: Role) -> Self {
-        let state_dir =
-            reader.directory("CEPHLET_STATE_DIR", "STATE_DIRECTORY", Path::new("/var/lib/cephlet"));
-        let runtime_dir =
-            reader.directory("CEPHLET_RUNTIME_DIR", "RUNTIME_DIRECTORY", Path::new("/run/cephlet"));
+        let state_dir = reader.directory("CEPHLET_STATE_DIR", "STATE_DIRECTORY", "/var/lib/cephlet");
+        let runtime_dir = reader.directory("CEPHLET_RUNTIME_DIR", "RUNTIME_DIRECTORY", "/run/cephlet");
+        let local_dir = state_dir.join("local").display().to_string();
         // Where the daemon listens is for the orchestrator to say; the command line looks where the unit file
         // puts it.
         let socket = match role {
             Role::Daemon => String::new(),
             Role::Client => runtime_dir.join(SOCKET).display().to_string(),
         };
+        let targets = [("lenient", SingleNodeTargets::Lenient), ("strict", SingleNodeTargets::Strict)];
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Self {
             endpoint: reader.value("CSI_ENDPOINT", &socket, parse::endpoint),
@@ -214,25 +204,25 @@ impl Config {
             name: reader.known("CEPHLET_NAME", parse::plugin_name),
             instance: reader.known("CEPHLET_INSTANCE", parse::instance),
             services: reader.known("CEPHLET_SERVICES", parse::services),
-            local_dir: reader.value(
-                "CEPHLET_LOCAL_DIR",
-                &state_dir.join("local").display().to_string(),
-                parse::path,
-            ),
+            local_dir: reader.value("CEPHLET_LOCAL_DIR", &local_dir, parse::path),
             workers: reader.known("CEPHLET_WORKERS", |text| parse::number(text, 4, 256)),
             queue: reader.known("CEPHLET_QUEUE", |text| parse::number(text, 1, 65536)),
             lock_slots: reader.known("CEPHLET_LOCK_SLOTS", |text| parse::number(text, 16, 65536)),
             lock_wait: reader.known("CEPHLET_LOCK_WAIT", parse::duration),
             tool_timeout: reader.known("CEPHLET_TOOL_TIMEOUT", parse::duration),
             tools: reader.known("CEPHLET_TOOLS", |text| parse::number(text, 1, 64)),
-            single_node_targets: reader.known("CEPHLET_SINGLE_NODE_TARGETS", parse::single_node_targets),
-            fences: reader.known("CEPHLET_FENCE", parse::fence),
+            single_node_targets: reader
+                .known("CEPHLET_SINGLE_NODE_TARGETS", |text| parse::either(text, targets)),
+            fences: reader
+                .known("CEPHLET_FENCE", |text| parse::either(text, [("lost", true), ("off", false)])),
             tool_path: reader.known("CEPHLET_TOOL_PATH", parse::search_path),
             backends: reader.known("CEPHLET_BACKENDS", parse::backends),
             ceph: reader.ceph(),
             clusters: reader.clusters(),
             topology: reader.known("CEPHLET_TOPOLOGY", parse::topology),
-            topology_change: reader.known("CEPHLET_TOPOLOGY_CHANGE", parse::topology_change),
+            ends_on_topology_change: reader.known("CEPHLET_TOPOLOGY_CHANGE", |text| {
+                parse::either(text, [("log", false), ("exit", true)])
+            }),
             crush_location: reader.known("CEPHLET_CRUSH_LOCATION", parse::crush_location),
             credentials_dir: reader.inherited("CREDENTIALS_DIRECTORY"),
             log: reader.known("CEPHLET_LOG", parse::log_filter),
@@ -252,11 +242,6 @@ impl Config {
             Some(wanted) => Some(wanted.contains(&backend)),
             None => (backend == BackendName::Local).then_some(true),
         }
-    }
-
-    /// Every variable as it is in force.
-    pub fn describe(&self) -> &[Setting] {
-        &self.settings
     }
 }
 
@@ -288,52 +273,36 @@ impl Reader {
         parse: impl Fn(&str) -> Result<T, String>,
     ) -> T {
         let found = self.variables.get(&OsString::from(name)).cloned();
-        let text = match &found {
-            None => default.to_string(),
-            Some(value) => value.to_str().map_or_else(|| self.not_text(name, default), str::to_string),
+        let from_environment = found.is_some();
+        let text = found.map_or(Ok(default.to_string()), OsString::into_string);
+        let parsed = match text.as_deref() {
+            Ok("") => parse("").map_err(|what| format!("is not set: {what}")),
+            Ok(text) => parse(text).map_err(|what| format!("found {text:?}: {what}")),
+            Err(_) => Err(String::from("is not valid UTF-8")),
         };
-        self.remember(name, text.clone(), found.is_some());
-        parse(&text).unwrap_or_else(|what| {
-            let what = if text.is_empty() {
-                format!("is not set: {what}")
-            } else {
-                format!("found {text:?}: {what}")
-            };
+        let value = text.unwrap_or_default();
+        let setting = |variable| Setting { variable, value, from_environment };
+        self.settings.extend(variables::find(name).map(setting));
+        parsed.unwrap_or_else(|what| {
             self.mistakes.push(Mistake { name: name.to_string(), what });
             T::default()
         })
     }
 
-    fn not_text(&mut self, name: &str, default: &str) -> String {
-        self.mistakes.push(Mistake { name: name.to_string(), what: "is not valid UTF-8".to_string() });
-        default.to_string()
-    }
-
-    fn remember(&mut self, name: &str, value: String, from_environment: bool) {
-        if let Some(variable) = variables::find(name) {
-            self.settings.push(Setting {
-                name: variable.name,
-                value,
-                from_environment,
-                meaning: variable.meaning,
-            });
-        }
-    }
-
     /// A directory: our own variable, else what systemd gives (a list; the first counts), else the usual
     /// place.
-    fn directory(&mut self, name: &str, inherited: &str, usual: &Path) -> PathBuf {
-        let given = self.inherited(inherited).unwrap_or_else(|| usual.to_path_buf());
+    fn directory(&mut self, name: &str, inherited: &str, usual: &str) -> PathBuf {
+        let given = self.inherited(inherited).unwrap_or_else(|| usual.into());
         let first = given.to_string_lossy().split(':').next().unwrap_or_default().to_string();
         self.value(name, &first, parse::path)
     }
 
-    fn ceph(&mut self) -> Ceph {
-        Ceph {
+    fn ceph(&mut self) -> HostCluster {
+        HostCluster {
             conf: self.known("CEPHLET_CEPH_CONF", parse::path),
             user: self.known("CEPHLET_CEPH_USER", parse::ceph_user),
             keyring: self.known("CEPHLET_CEPH_KEYRING", parse::optional_path),
-            named: CEPH.iter().any(|name| self.is_set(name)),
+            wanted: CEPH.iter().any(|name| self.is_set(name)),
         }
     }
 
@@ -342,8 +311,7 @@ impl Reader {
         let file = self.known("CEPHLET_CLUSTERS", parse::optional_path)?;
         for name in CEPH {
             if self.is_set(name) {
-                let what =
-                    String::from("has no effect together with CEPHLET_CLUSTERS: put it into that file");
+                let what = "has no effect together with CEPHLET_CLUSTERS: put it into that file".to_string();
                 self.mistakes.push(Mistake { name: name.to_string(), what });
             }
         }

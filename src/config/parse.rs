@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::{BackendName, Services, SingleNodeTargets, TopologyChange};
+use crate::config::{BackendName, Services};
 use crate::ids;
 use crate::topology::Labels;
 
@@ -56,21 +56,22 @@ pub fn plugin_name(text: &str) -> Parsed<String> {
     let inside = bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'));
     match bytes.len() <= 63 && inside && ends(bytes.first()) && ends(bytes.last()) && text.contains('.') {
         true => Ok(text.to_string()),
-        false => Err(
-            "allowed is a reverse domain name (org.example.csi) of letters, digits, '-' and '.', at most \
-                 63, beginning and \
-                      ending with a letter"
-                .to_string(),
-        ),
+        false => Err(String::from(
+            "allowed is a reverse domain name (org.example.csi) of at most 63 letters, digits, '-' and '.', \
+             beginning and ending with a letter",
+        )),
     }
+}
+
+/// Whether a text is made of letters, digits, `-`, `_` and `.` alone, and not empty.
+pub fn is_name(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    !text.is_empty() && text.bytes().all(plain)
 }
 
 /// A short name.
 pub fn instance(text: &str) -> Parsed<String> {
-    match !text.is_empty()
-        && text.len() <= 63
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
-    {
+    match text.len() <= 63 && is_name(text) {
         true => Ok(text.to_string()),
         false => Err("allowed are up to 63 letters, digits, '-', '_' and '.'".to_string()),
     }
@@ -146,22 +147,10 @@ pub fn duration(text: &str) -> Parsed<Duration> {
         .ok_or_else(|| "allowed is a duration with its unit, up to a day: 500ms, 60s, 2m, 1h".to_string())
 }
 
-/// `lenient` or `strict`.
-pub fn single_node_targets(text: &str) -> Parsed<SingleNodeTargets> {
-    match text {
-        "lenient" => Ok(SingleNodeTargets::Lenient),
-        "strict" => Ok(SingleNodeTargets::Strict),
-        _ => Err("allowed are lenient and strict".to_string()),
-    }
-}
-
-/// `lost` or `off`.
-pub fn fence(text: &str) -> Parsed<bool> {
-    match text {
-        "lost" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("allowed are lost and off".to_string()),
-    }
+/// One of two words, each with what it stands for.
+pub fn either<T>(text: &str, words: [(&str, T); 2]) -> Parsed<T> {
+    let refusal = format!("allowed are {} and {}", words[0].0, words[1].0);
+    words.into_iter().find(|(word, _)| *word == text).map(|(_, meaning)| meaning).ok_or(refusal)
 }
 
 /// Labels, the outermost first, or `@` and the path of a file that has them.
@@ -172,21 +161,8 @@ pub fn topology(text: &str) -> Parsed<Labels> {
     }
 }
 
-/// `log` or `exit`.
-pub fn topology_change(text: &str) -> Parsed<TopologyChange> {
-    match text {
-        "log" => Ok(TopologyChange::Log),
-        "exit" => Ok(TopologyChange::Exit),
-        _ => Err("allowed are log and exit".to_string()),
-    }
-}
-
 /// Buckets of the CRUSH map, as the kernel wants them (rbd(8), `crush_location`), or nothing.
 pub fn crush_location(text: &str) -> Parsed<Option<String>> {
-    let is_name = |name: &str| {
-        let plain = |letter: u8| letter.is_ascii_alphanumeric() || matches!(letter, b'-' | b'_' | b'.');
-        !name.is_empty() && name.bytes().all(plain)
-    };
     let is_bucket =
         |part: &str| part.split_once(':').is_some_and(|(kind, name)| is_name(kind) && is_name(name));
     match text.is_empty() || text.split('|').all(is_bucket) {

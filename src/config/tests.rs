@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use std::path::Path;
 
 fn read(variables: &[(&str, &str)]) -> Result<Config, Vec<Mistake>> {
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
@@ -26,7 +27,7 @@ fn only_the_endpoint_must_be_set() {
 #[test]
 fn every_variable_of_the_table_is_read_and_described() {
     let config = read(&[ENDPOINT]).unwrap();
-    let mut described: Vec<_> = config.describe().iter().map(|setting| setting.name).collect();
+    let mut described: Vec<_> = config.settings.iter().map(|setting| setting.variable.name).collect();
     let mut known: Vec<_> = VARIABLES.iter().map(|variable| variable.name).collect();
     described.sort_unstable();
     known.sort_unstable();

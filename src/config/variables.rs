@@ -2,7 +2,7 @@
 //! against this table.
 
 /// A variable of the environment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variable {
     /// Its name.
     pub name: &'static str,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{command_tool, start_processes};
+use super::{command_tool, open_topology, start_processes};
 use crate::backend::ceph::{ClusterTool, removed};
 use crate::clusters::{ClusterEntry, ClusterSource, Clusters};
 use crate::config::{Config, Setting};
@@ -32,8 +32,7 @@ pub(super) fn in_force(
 /// Commands cannot be started.
 pub fn check(config: &Config) -> Result<wire::ConfigResponse> {
     let clusters = Clusters::load(ClusterSource::new(config));
-    let Config { name, topology, crush_location, .. } = config;
-    let topology = NodeTopology::load(name, topology, crush_location.clone(), clusters.takeover());
+    let topology = open_topology(config, &clusters);
     let tool = command_tool(config, &Layout::new(config), &start_processes(config)?);
     Ok(describe(&Call::internal("config"), config, &clusters, topology.as_ref(), &tool))
 }
@@ -53,7 +52,7 @@ fn describe(
     let of_clusters = if entries.is_empty() { clusters.trouble() } else { clusters.file_trouble() };
     let remarks = [of_labels, clusters.takeover_trouble(), of_clusters].into_iter().flatten();
     let tables = vec![
-        table("settings", ["variable", "value", "from", "meaning"], config.describe().iter().map(setting)),
+        table("settings", ["variable", "value", "from", "meaning"], config.settings.iter().map(setting)),
         table("domains", ["domain"], domains.into_iter().map(|domain| [domain])),
         table("removed_pools", ["cluster", "removed_pool", "state"], removed::states(tool, call, clusters)),
         table(
@@ -82,7 +81,7 @@ fn table<const N: usize>(
 
 fn setting(setting: &Setting) -> [String; 4] {
     let from = if setting.from_environment { "environment" } else { "default" };
-    [setting.name.to_string(), setting.value.clone(), from.to_string(), setting.meaning.to_string()]
+    [setting.variable.name, &setting.value, from, setting.variable.meaning].map(str::to_string)
 }
 
 /// Where its key comes from, never the key, and why it cannot be used.

@@ -88,18 +88,8 @@ pub(super) struct MemoryFile {
 impl Cmd {
     /// `tool` without arguments and with nothing to read.
     pub fn new(tool: Tool, class: Class) -> Self {
-        let (args, stdin, files) = (Vec::new(), Input::default(), Vec::new());
-        Self {
-            tool,
-            class,
-            args,
-            stdin,
-            files,
-            bulkhead: None,
-            outlives: false,
-            guard: None,
-            kept_open: None,
-        }
+        let (args, stdin, files, bulkhead, guard, kept_open) = Default::default();
+        Self { tool, class, args, stdin, files, bulkhead, outlives: false, guard, kept_open }
     }
 
     /// The same with one more argument.

@@ -65,12 +65,8 @@ impl Reaper {
         orphan.job.wait(None, None);
         orphan.job.reap();
         let mut counts = self.0.lock();
-        if let Some(count) = counts.get_mut(&orphan.bulkhead) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&orphan.bulkhead);
-            }
-        }
+        counts.entry(orphan.bulkhead.clone()).and_modify(|count| *count -= 1);
+        counts.retain(|_, count| *count > 0);
         drop(counts);
         info!(
             "call {}: `{}` (process {}) has ended after {} s; what it held is free",

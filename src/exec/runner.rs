@@ -1,17 +1,16 @@
 //! The real thing: runs tools and helpers on this machine.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use log::{debug, info, warn};
-use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
 
@@ -29,6 +28,9 @@ use crate::sys::process::{Orphaned, keep_ended_children};
 /// How often, for a process that need not be waited for beyond its client's deadline, that deadline is asked
 /// for.
 const TICK: Duration = Duration::from_secs(1);
+
+/// How often a shutdown checks whether all processes are gone.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// How many processes run at once, how long they may take and how much they may say.
 #[derive(Clone, Debug)]
@@ -62,21 +64,6 @@ impl ProcessLimits {
     }
 }
 
-/// How many processes were started since the daemon began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Started {
-    /// External tools.
-    pub tools: u64,
-    /// Helpers.
-    pub helpers: u64,
-}
-
-impl fmt::Display for Started {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} tools and {} helpers started", self.tools, self.helpers)
-    }
-}
-
 /// Runs tools and helpers on this machine. One for the whole daemon.
 pub struct Processes {
     tools: Tools,
@@ -92,10 +79,8 @@ pub struct Processes {
     /// Can be read from the moment the daemon stops.
     stop: OwnedFd,
     stopping: AtomicBool,
-    watched: Mutex<usize>,
-    nothing_watched: Condvar,
-    tools_started: AtomicU64,
-    helpers_started: AtomicU64,
+    /// Threads that wait for a process, or for a place to start one, have a clone: shutdown waits for them.
+    watched: Arc<()>,
 }
 
 /// One process to be run, and for whom.
@@ -125,18 +110,9 @@ impl Processes {
             reaper: Reaper::default(),
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             stopping: AtomicBool::new(false),
-            watched: Mutex::new(0),
-            nothing_watched: Condvar::new(),
-            tools_started: AtomicU64::new(0),
-            helpers_started: AtomicU64::new(0),
+            watched: Arc::default(),
             limits,
         })
-    }
-
-    /// How many processes were started so far.
-    pub fn started(&self) -> Started {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Started { tools: read(&self.tools_started), helpers: read(&self.helpers_started) }
     }
 
     /// Ends what runs and starts nothing any more; returns when all is gone that can be, at `deadline` at the
@@ -150,12 +126,13 @@ impl Processes {
         self.helpers_running.close();
         // Nobody reads it, so everybody sees it; EAGAIN would mean that it can be read already.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
-        let mut watched = self.watched.lock();
-        while *watched > 0 && !self.nothing_watched.wait_until(&mut watched, deadline).timed_out() {}
-        let (watched, orphans) = (*watched, self.reaper.count());
+        let watched = || Arc::strong_count(&self.watched) - 1;
+        while watched() > 0 && Instant::now() < deadline {
+            thread::sleep(PAUSE);
+        }
+        let (watched, orphans) = (watched(), self.reaper.count());
         info!(
-            "{}; left behind: {watched} that did not end in time, {orphans} that could or must not be killed",
-            self.started()
+            "processes left behind: {watched} that did not end in time, {orphans} that could or must not be killed"
         );
     }
 
@@ -191,7 +168,7 @@ impl Processes {
     }
 
     /// Starts the process and watches it to its end.
-    fn perform(&self, task: Task<'_>, counter: &AtomicU64) -> Result<Output, Why> {
+    fn perform(&self, task: Task<'_>) -> Result<Output, Why> {
         let stuck = self.reaper.count_in(task.permit.bulkhead());
         if stuck >= self.limits.stuck {
             return Err(Why::TooBusy(stuck));
@@ -200,7 +177,6 @@ impl Processes {
         crash::point("start a process");
         let job = Process::start(&task.start, &self.starter).map_err(Why::NotStarted)?;
         crash::point("process started");
-        counter.fetch_add(1, Ordering::Relaxed);
         let result = self.watch(job, task);
         crash::point("a process has ended");
         result
@@ -320,7 +296,7 @@ impl Runner for Processes {
 
 impl Processes {
     fn run_tool(&self, call: &Call, cmd: &Cmd, program: &Path, command: &str) -> Result<Output, Why> {
-        let _watched = Watched::new(self);
+        let _watched = Arc::clone(&self.watched);
         let queued = Instant::now();
         let bulkhead = cmd.bulkhead.clone().or_else(|| call.bulkhead());
         let permit = self.permit(&self.tools_running, call, (command, cmd.class), bulkhead)?;
@@ -335,7 +311,7 @@ impl Processes {
         let orphaned = orphaned(cmd.class, cmd.outlives);
         let start = self.start(program, cmd.tool.file_name(), args, &cmd.stdin, orphaned);
         let start = Start { files: &cmd.files, kept_open: cmd.kept_open.as_ref().map(|it| &it.0), ..start };
-        self.perform(Task { call, command, class: cmd.class, start, permit }, &self.tools_started)
+        self.perform(Task { call, command, class: cmd.class, start, permit })
     }
 
     fn run_helper(
@@ -345,14 +321,13 @@ impl Processes {
         request: &[u8],
         kept_open: Option<&Arc<File>>,
     ) -> Result<Vec<u8>, Why> {
-        let _watched = Watched::new(self);
+        let _watched = Arc::clone(&self.watched);
         let permit = self.permit(&self.helpers_running, call, (step, class), call.bulkhead())?;
         let args = [OsString::from(HELPER_ARGUMENT)];
         let request = Input::from(request);
         let start = self.start(&self.helper_program, "cephlet", &args, &request, orphaned(class, false));
         let start = Start { kept_open, ..start };
-        let task = Task { call, command: step, class, start, permit };
-        self.perform(task, &self.helpers_started).map(|output| output.stdout)
+        self.perform(Task { call, command: step, class, start, permit }).map(|output| output.stdout)
     }
 }
 
@@ -384,26 +359,6 @@ fn orphaned(class: Class, outlives: bool) -> Orphaned {
         Class::Unbounded => Orphaned::GoesOn,
         _ if outlives => Orphaned::MayWriteNoMore,
         Class::Question | Class::Listing | Class::Change | Class::Lasting => Orphaned::Dies,
-    }
-}
-
-/// Counts a thread that waits for a process, or for a place to start one; shutdown waits for these.
-struct Watched<'a>(&'a Processes);
-
-impl<'a> Watched<'a> {
-    fn new(processes: &'a Processes) -> Self {
-        *processes.watched.lock() += 1;
-        Self(processes)
-    }
-}
-
-impl Drop for Watched<'_> {
-    fn drop(&mut self) {
-        let mut watched = self.0.watched.lock();
-        *watched -= 1;
-        if *watched == 0 {
-            self.0.nothing_watched.notify_all();
-        }
     }
 }
 

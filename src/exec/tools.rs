@@ -41,54 +41,33 @@ pub enum Tool {
     SystemdRun,
 }
 
-impl Tool {
-    /// Every tool, in the order of the enum.
-    pub const ALL: [Tool; 13] = [
-        Tool::MkfsExt4,
-        Tool::MkfsXfs,
-        Tool::MkfsBtrfs,
-        Tool::E2fsck,
-        Tool::Resize2fs,
-        Tool::XfsGrowfs,
-        Tool::Btrfs,
-        Tool::Rbd,
-        Tool::Rados,
-        Tool::Ceph,
-        Tool::RbdNbd,
-        Tool::Modprobe,
-        Tool::SystemdRun,
-    ];
+/// Every tool in the order of the enum, with the name of its file and of the package that has it in most
+/// distributions.
+const TOOLS: [(Tool, &str, &str); 13] = [
+    (Tool::MkfsExt4, "mkfs.ext4", "e2fsprogs"),
+    (Tool::MkfsXfs, "mkfs.xfs", "xfsprogs"),
+    (Tool::MkfsBtrfs, "mkfs.btrfs", "btrfs-progs"),
+    (Tool::E2fsck, "e2fsck", "e2fsprogs"),
+    (Tool::Resize2fs, "resize2fs", "e2fsprogs"),
+    (Tool::XfsGrowfs, "xfs_growfs", "xfsprogs"),
+    (Tool::Btrfs, "btrfs", "btrfs-progs"),
+    (Tool::Rbd, "rbd", "ceph-common"),
+    (Tool::Rados, "rados", "ceph-common"),
+    (Tool::Ceph, "ceph", "ceph-common"),
+    (Tool::RbdNbd, "rbd-nbd", "rbd-nbd"),
+    (Tool::Modprobe, "modprobe", "kmod"),
+    (Tool::SystemdRun, "systemd-run", "systemd"),
+];
 
+impl Tool {
     /// The name of its file.
     pub fn file_name(self) -> &'static str {
-        match self {
-            Tool::MkfsExt4 => "mkfs.ext4",
-            Tool::MkfsXfs => "mkfs.xfs",
-            Tool::MkfsBtrfs => "mkfs.btrfs",
-            Tool::E2fsck => "e2fsck",
-            Tool::Resize2fs => "resize2fs",
-            Tool::XfsGrowfs => "xfs_growfs",
-            Tool::Btrfs => "btrfs",
-            Tool::Rbd => "rbd",
-            Tool::Rados => "rados",
-            Tool::Ceph => "ceph",
-            Tool::RbdNbd => "rbd-nbd",
-            Tool::Modprobe => "modprobe",
-            Tool::SystemdRun => "systemd-run",
-        }
+        TOOLS[self as usize].1
     }
 
     /// The package that has it, by the name it bears in most distributions.
     pub fn package(self) -> &'static str {
-        match self {
-            Tool::MkfsExt4 | Tool::E2fsck | Tool::Resize2fs => "e2fsprogs",
-            Tool::MkfsXfs | Tool::XfsGrowfs => "xfsprogs",
-            Tool::MkfsBtrfs | Tool::Btrfs => "btrfs-progs",
-            Tool::Rbd | Tool::Rados | Tool::Ceph => "ceph-common",
-            Tool::RbdNbd => "rbd-nbd",
-            Tool::Modprobe => "kmod",
-            Tool::SystemdRun => "systemd",
-        }
+        TOOLS[self as usize].2
     }
 }
 
@@ -96,7 +75,7 @@ impl Tool {
 #[derive(Debug)]
 pub struct Tools {
     directories: Vec<PathBuf>,
-    paths: [Option<PathBuf>; Tool::ALL.len()],
+    paths: [Option<PathBuf>; TOOLS.len()],
 }
 
 impl Tools {
@@ -106,7 +85,7 @@ impl Tools {
         if directories.is_empty() {
             directories = DIRECTORIES.iter().map(PathBuf::from).collect();
         }
-        let paths = Tool::ALL.map(|tool| find_executable(&directories, tool.file_name()));
+        let paths = TOOLS.map(|(_, name, _)| find_executable(&directories, name));
         Self { directories, paths }
     }
 
@@ -178,7 +157,7 @@ mod tests {
 
     #[test]
     fn tools_stand_at_their_own_place() {
-        for (place, tool) in Tool::ALL.into_iter().enumerate() {
+        for (place, (tool, ..)) in TOOLS.into_iter().enumerate() {
             assert_eq!(tool as usize, place);
         }
     }

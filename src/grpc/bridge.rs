@@ -19,7 +19,7 @@ use protobuf::Message;
 
 use crate::dispatch::{Bulkhead, Call, Guard, Identical, KeySet, LockTable, Locked, Workers};
 use crate::error::{Error, Result};
-use crate::grpc::active_calls::ActiveCalls;
+use crate::grpc::active_calls::{ActiveCalls, is_quick};
 use crate::grpc::proto::Rpc;
 use crate::grpc::status;
 use crate::volume::lock_keys::LockSet;
@@ -37,23 +37,6 @@ type Handler = Arc<dyn Fn(&Caller<'_>, &[u8]) -> Answer + Send + Sync>;
 
 /// How a service answers requests of a type.
 pub type Answers<S, Q> = fn(&S, &Caller<'_>, Q) -> Result<Encoded<<Q as Rpc>::Reply>>;
-
-/// The calls that need no storage: they have a lane of their own, so that a cluster that hangs never fails a
-/// health check.
-const QUICK: [&str; 12] = [
-    "/Probe",
-    "/ControllerProbe",
-    "/NodeProbe",
-    "/GetSupportedVersions",
-    "/GetPluginInfo",
-    "/GetPluginCapabilities",
-    "/ControllerGetCapabilities",
-    "/NodeGetCapabilities",
-    "/NodeGetInfo",
-    "/GetNodeID",
-    "/GetIdentity",
-    "/GetCapabilities",
-];
 
 /// A reply of this type as it is sent.
 #[derive(Debug)]
@@ -80,8 +63,8 @@ pub struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Locks what `locks` says and hands the request to `work`; or has the answer of the same request, if
-    /// that is under way.
+    /// Locks what `locks` says and hands the request to `work`; or has the answer of the same request of the same
+    /// rpc, if that is under way.
     ///
     /// # Errors
     /// Those of `work` and of the lock table; `Unavailable` where there is too much to do.
@@ -171,7 +154,7 @@ impl Bridge {
         let (sender, answer) = oneshot::channel();
         let (this, own, handler) = (self.clone(), call.clone(), Arc::clone(handler));
         let serve = move || this.serve(own, &handler, &request, sender);
-        let accepted = if is_quick(&call) { self.workers.run_quick(serve) } else { self.workers.run(serve) };
+        let accepted = if is_quick(path) { self.workers.run_quick(serve) } else { self.workers.run(serve) };
         accepted.inspect_err(|refused| self.running.ended(&call, Err(refused)))?;
         Ok(answer)
     }
@@ -202,10 +185,6 @@ impl Bridge {
         call.set_bulkhead(Arc::clone(bulkhead));
         Ok(())
     }
-}
-
-fn is_quick(call: &Call) -> bool {
-    QUICK.iter().any(|quick| call.method().ends_with(quick))
 }
 
 /// A method whose messages stay bytes: a worker, or a caller, decodes and encodes them.

@@ -167,8 +167,8 @@ impl House {
         let running = Arc::new(ActiveCalls::default());
         let bridge = Bridge::new(Arc::clone(&workers), locks, Arc::clone(&running));
         let volumes = Arc::new(Volumes::default());
-        let service = Arc::new(Service(Arc::clone(&volumes)));
-        let service = wire::register_group_controller(ServiceBuilder::new(), &bridge, &service).build();
+        let service = Service(Arc::clone(&volumes));
+        let service = wire::register_group_controller(ServiceBuilder::new(), &bridge, service).build();
         let door = Server::open(&socket, &directory.path().join("lock"), service).unwrap();
         let environment = Arc::new(Environment::new(1));
         let channel = ChannelBuilder::new(environment).use_local_subchannel_pool(true);
@@ -209,11 +209,11 @@ impl House {
     #[track_caller]
     fn await_rest(&self) {
         let end = Instant::now() + PATIENCE;
-        while !self.running.is_empty() || self.workers.load() != (0, 0) {
+        while self.running.in_progress() != 0 || self.workers.load() != (0, 0) {
             assert!(
                 Instant::now() < end,
                 "{} calls under way, {:?}",
-                self.running.len(),
+                self.running.in_progress(),
                 self.workers.load()
             );
             thread::yield_now();

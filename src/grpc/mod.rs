@@ -3,8 +3,8 @@
 pub mod active_calls;
 pub mod addons;
 pub mod bridge;
+pub mod fields;
 pub mod operator;
-pub mod path;
 pub mod proto;
 pub mod status;
 pub mod v0;
@@ -148,6 +148,14 @@ fn make_directory(socket: &Path) -> Result<()> {
     std::fs::create_dir_all(parent).map_err(|error| Error::io(format!("create {}", parent.display()), &error))
 }
 
+/// Refuses what this copy does not serve: gRPC by itself would give no reason.
+fn ensure_served(service: &str, is_served: bool) -> Result<()> {
+    let refusal = || {
+        format!("this copy of cephlet does not serve the {service}: ask another one, or set CEPHLET_SERVICES")
+    };
+    is_served.then_some(()).ok_or_else(|| Error::unimplemented(refusal()))
+}
+
 /// All services of this copy of the plugin `name`. CSI 0.1 says itself what this copy does not serve; for the
 /// rest gRPC answers UNIMPLEMENTED.
 pub fn services(
@@ -158,31 +166,28 @@ pub fn services(
     settings: Settings,
 ) -> Service {
     use proto::{cephlet_operator_v1, csi, csi_v1, fence, identity, replication};
-    let node = operations.serves_node;
     let (name, operations) = (|| name.to_string(), || Arc::clone(operations));
     let mut all = ServiceBuilder::new();
-    all = csi::register_identity(all, bridge, &Arc::new(v0::identity::Identity { name: name() }));
+    all = csi::register_identity(all, bridge, v0::identity::Identity { name: name() });
     let service = v0::controller::Controller { operations: operations(), served: controller };
-    all = csi::register_controller(all, bridge, &Arc::new(service));
-    let service = v0::node::Node { operations: operations(), served: node };
-    all = csi::register_node(all, bridge, &Arc::new(service));
+    all = csi::register_controller(all, bridge, service);
+    all = csi::register_node(all, bridge, v0::node::Node { operations: operations() });
     let service = v1::identity::Identity { name: name(), operations: operations() };
-    all = csi_v1::register_identity(all, bridge, &Arc::new(service));
+    all = csi_v1::register_identity(all, bridge, service);
     let service = addons::identity::Identity { name: name(), controller, operations: operations() };
-    all = identity::register_identity(all, bridge, &Arc::new(service));
+    all = identity::register_identity(all, bridge, service);
     let service = addons::fence::FenceController { operations: operations(), controller };
-    all = fence::register_fence_controller(all, bridge, &Arc::new(service));
+    all = fence::register_fence_controller(all, bridge, service);
     let service = operator::Operator { operations: operations(), settings };
-    all = cephlet_operator_v1::register_operator(all, bridge, &Arc::new(service));
+    all = cephlet_operator_v1::register_operator(all, bridge, service);
     if controller {
         let service = v1::controller::Controller { operations: operations() };
-        all = csi_v1::register_controller(all, bridge, &Arc::new(service));
+        all = csi_v1::register_controller(all, bridge, service);
         let service = addons::replication::Controller { operations: operations() };
-        all = replication::register_controller(all, bridge, &Arc::new(service));
+        all = replication::register_controller(all, bridge, service);
     }
-    if node {
-        let service = v1::node::Node { operations: operations() };
-        all = csi_v1::register_node(all, bridge, &Arc::new(service));
+    if operations().serves_node {
+        all = csi_v1::register_node(all, bridge, v1::node::Node { operations: operations() });
     }
     all.build()
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::grpc::bridge::{Caller, Encoded};
-use crate::grpc::path::path;
+use crate::grpc::ensure_served;
+use crate::grpc::fields::path;
 use crate::grpc::proto::cephlet_operator_v1 as wire;
-use crate::grpc::v0::not_served;
 use crate::grpc::v1::decode;
 use crate::volume::Operations;
 use crate::volume::lock_keys::LockSet;
@@ -24,36 +24,25 @@ pub struct Operator {
     pub settings: Settings,
 }
 
-/// A request of this service. Its answer is another message than that of CSI's, so that it is no request of
-/// CSI that is under way.
-#[derive(PartialEq)]
-struct OperatorRequest<Q>(Q);
-
-impl Operator {
-    fn refuse_without_node(&self) -> Result<()> {
-        if self.operations.serves_node { Ok(()) } else { Err(not_served("node")) }
-    }
-}
-
 impl wire::Operator for Operator {
     fn publish_here(
         &self,
         caller: &Caller<'_>,
         request: wire::PublishHereRequest,
     ) -> Result<Encoded<wire::PublishHereResponse>> {
-        self.refuse_without_node()?;
+        ensure_served("node", self.operations.serves_node)?;
         let request = NodePublishUnstaged {
             volume: self.operations.controller_volume(request.volume_id),
             publish_context: Map::new(),
             target_path: path(request.target_path),
-            capability: decode::capability("volume_capability", request.volume_capability)?,
+            capability: decode::capability(request.volume_capability)?,
             read_only: request.readonly,
             secrets: decode::secrets(request.secrets),
             volume_context: Map::new(),
             by_operator: true,
         }
         .checked()?;
-        caller.run(request.volume.locks()?, OperatorRequest(request), |call, OperatorRequest(request)| {
+        caller.run(request.volume.locks()?, request, |call, request| {
             self.operations.publish_unstaged(call, request)?;
             let node_id = self.operations.node_id.clone();
             Ok(wire::PublishHereResponse { node_id, ..Default::default() })
@@ -65,14 +54,14 @@ impl wire::Operator for Operator {
         caller: &Caller<'_>,
         request: wire::UnpublishHereRequest,
     ) -> Result<Encoded<wire::UnpublishHereResponse>> {
-        self.refuse_without_node()?;
+        ensure_served("node", self.operations.serves_node)?;
         let request = NodeUnpublish {
             volume: self.operations.volume_here(request.volume_id),
             target_path: path(request.target_path),
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        caller.run(request.volume.locks()?, OperatorRequest(request), |call, OperatorRequest(request)| {
+        caller.run(request.volume.locks()?, request, |call, request| {
             self.operations.unpublish(call, request)?;
             let has_left = !self.operations.is_in_use_here(&request.volume)?;
             Ok(wire::UnpublishHereResponse { has_left, ..Default::default() })
@@ -90,24 +79,5 @@ impl wire::Operator for Operator {
 
     fn config(&self, caller: &Caller<'_>, _: wire::ConfigRequest) -> Result<Encoded<wire::ConfigResponse>> {
         caller.run(LockSet::everything(), (), |call, ()| Ok((self.settings)(call)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::dispatch::Identical;
-    use crate::volume::VolumeTarget;
-
-    #[test]
-    fn a_request_is_joined_by_its_own_service_only() {
-        let request = || NodeUnpublish {
-            volume: VolumeTarget::unknown("local:n:::o:1"),
-            target_path: "/t".into(),
-            secrets: Default::default(),
-        };
-        assert!(OperatorRequest(request()).identical(&OperatorRequest(request())));
-        assert!(!OperatorRequest(request()).identical(&request()));
-        assert!(!request().identical(&OperatorRequest(request())));
     }
 }

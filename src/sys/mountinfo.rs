@@ -30,8 +30,6 @@ pub struct Mount {
     pub mount_point: PathBuf,
     /// (6) Options of this mount alone: `ro,nosuid,relatime`.
     pub options: String,
-    /// (7) Propagation: `shared:12`, `master:3`; empty for a private mount.
-    pub propagation: Vec<String>,
     /// (9) `ext4`, `ceph`, `fuse.ceph-fuse`.
     pub fs_type: String,
     /// (10) The device, or whatever the file system calls its source.
@@ -146,30 +144,19 @@ impl Mounts {
 /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let mut mount = Mount {
+    Some(Mount {
         id: number(fields.next()?)?,
         parent: number(fields.next()?)?,
         device: device_number(fields.next()?)?,
         root: path(fields.next()?),
         mount_point: path(fields.next()?),
         options: text(fields.next()?),
-        propagation: Vec::new(),
-        fs_type: String::new(),
-        source: OsString::new(),
-        super_options: String::new(),
-    };
-    // Optional fields, none or many, end with a lone hyphen.
-    loop {
-        match fields.next()? {
-            b"-" => break,
-            tag => mount.propagation.push(text(tag)),
-        }
-    }
-    mount.fs_type = text(fields.next()?);
-    // The source may be empty, and super options hold no space that is not escaped.
-    mount.source = OsString::from_vec(unescape(fields.next()?));
-    mount.super_options = text(fields.next()?);
-    Some(mount)
+        // (7) Optional fields, none or many, end with a lone hyphen.
+        fs_type: text(fields.by_ref().skip_while(|field| *field != b"-").nth(1)?),
+        // The source may be empty, and super options hold no space that is not escaped.
+        source: OsString::from_vec(unescape(fields.next()?)),
+        super_options: text(fields.next()?),
+    })
 }
 
 fn number(field: &[u8]) -> Option<u64> {
@@ -233,7 +220,6 @@ mod tests {
             (mount.root.as_path(), mount.mount_point.as_path()),
             (Path::new("/mnt1"), Path::new("/mnt2"))
         );
-        assert_eq!(mount.propagation, ["shared:7", "master:1"]);
         assert_eq!(
             (mount.fs_type.as_str(), mount.source.as_os_str()),
             ("fuse.ceph-fuse", OsStr::new("ceph-fuse"))

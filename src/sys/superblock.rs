@@ -83,8 +83,6 @@ pub struct FileSystem {
     pub needs_check: bool,
     /// Whether its journal has to be replayed.
     pub journal: Journal,
-    /// Its UUID, 32 hex digits.
-    pub uuid: String,
 }
 
 /// What is on a device.
@@ -270,9 +268,8 @@ fn parse_ext(head: &[u8]) -> Option<(FileSystem, Range<u64>)> {
     };
     let needs_check = le16(sb, 58)? & EXT_ERRORS != 0 || le32(sb, EXT_ERROR_COUNT)? != 0;
     let journal = Journal::dirty_if(incompat & EXT_NEEDS_RECOVERY != 0);
-    let uuid = hex(sb.get(104..120)?);
     // The first KiB is left to boot loaders.
-    Some((FileSystem { fs_type, bytes, needs_check, journal, uuid }, EXT_AT as u64..bytes))
+    Some((FileSystem { fs_type, bytes, needs_check, journal }, EXT_AT as u64..bytes))
 }
 
 fn ext_journal(head: &[u8]) -> Option<(&'static str, u64)> {
@@ -294,8 +291,7 @@ fn parse_xfs(head: &[u8]) -> Option<(FileSystem, Range<u64>)> {
     let bytes = be64(head, 8)?.checked_mul(u64::from(be32(head, 4)?))?;
     let is_v5 = head.get(101)? & 0xf == 5;
     let needs_check = is_v5 && be32(head, XFS_INCOMPAT)? & XFS_NEEDS_REPAIR != 0;
-    let (fs_type, journal, uuid) = (FsType::Xfs, Journal::Unknown, hex(head.get(32..48)?));
-    Some((FileSystem { fs_type, bytes, needs_check, journal, uuid }, 0..bytes))
+    Some((FileSystem { fs_type: FsType::Xfs, bytes, needs_check, journal: Journal::Unknown }, 0..bytes))
 }
 
 fn unfinished_xfs(head: &[u8]) -> Option<(&'static str, u64)> {
@@ -313,8 +309,7 @@ fn parse_btrfs(head: &[u8]) -> Option<(FileSystem, Range<u64>)> {
     let bytes = le64(sb, 201 + 8)?;
     // log_root: what was synced since the last commit.
     let journal = Journal::dirty_if(le64(sb, 96)? != 0);
-    let (fs_type, uuid) = (FsType::Btrfs, hex(sb.get(32..48)?));
-    Some((FileSystem { fs_type, bytes, needs_check: false, journal, uuid }, BTRFS_AT as u64..bytes))
+    Some((FileSystem { fs_type: FsType::Btrfs, bytes, needs_check: false, journal }, BTRFS_AT as u64..bytes))
 }
 
 fn bytes_at(bytes: &[u8], at: usize, length: usize) -> Option<&[u8]> {
@@ -343,10 +338,6 @@ fn be32(bytes: &[u8], at: usize) -> Option<u32> {
 
 fn be64(bytes: &[u8], at: usize) -> Option<u64> {
     array(bytes, at).map(u64::from_be_bytes)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn read_range(device: &File, range: Range<u64>) -> io::Result<Vec<u8>> {

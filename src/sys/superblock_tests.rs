@@ -45,16 +45,13 @@ fn ext_types_are_told_apart() {
 }
 
 #[test]
-fn xfs_and_btrfs_have_size_and_uuid() {
+fn xfs_and_btrfs_have_their_size() {
     for (name, fs_type, bytes) in [("xfs", FsType::Xfs, 320 << 20), ("btrfs", FsType::Btrfs, 128 << 20)] {
         let image = image(bytes);
         mkfs(name, image.path());
         let found = file_system(look(&image));
         assert_eq!((found.fs_type, found.bytes, found.needs_check), (fs_type, bytes, false));
         assert_eq!(found.journal, if name == "xfs" { Journal::Unknown } else { Journal::Clean });
-        let shown =
-            Command::new("blkid").args(["-o", "value", "-s", "UUID"]).arg(image.path()).output().unwrap();
-        assert_eq!(found.uuid, String::from_utf8(shown.stdout).unwrap().trim().replace('-', ""));
     }
 }
 

@@ -161,7 +161,11 @@ fn the_environment_file_shows_the_defaults() {
     )
     .unwrap();
     let values = |config: &Config| {
-        config.describe().iter().map(|setting| (setting.name, setting.value.clone())).collect::<Vec<_>>()
+        config
+            .settings
+            .iter()
+            .map(|setting| (setting.variable.name, setting.value.clone()))
+            .collect::<Vec<_>>()
     };
     assert_eq!(values(&set), values(&bare));
 }

@@ -6,8 +6,9 @@ use ipnet::IpNet;
 use protobuf::Message;
 
 use crate::dispatch::Call;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::grpc::bridge::{Caller, Encoded};
+use crate::grpc::ensure_served;
 use crate::grpc::proto::fence as wire;
 use crate::grpc::v1::decode::{map, secrets};
 use crate::volume::Operations;
@@ -23,15 +24,6 @@ pub struct FenceController {
 }
 
 impl FenceController {
-    fn refuse_on_nodes(&self) -> Result<()> {
-        match self.controller {
-            true => Ok(()),
-            false => {
-                Err(Error::unimplemented("this copy of cephlet serves no controller: ask one that does"))
-            }
-        }
-    }
-
     /// A change waits for others of the same cluster; a question locks nothing.
     fn run<R: Message>(
         &self,
@@ -55,7 +47,7 @@ impl wire::FenceController for FenceController {
         caller: &Caller<'_>,
         request: wire::FenceClusterNetworkRequest,
     ) -> Result<Encoded<wire::FenceClusterNetworkResponse>> {
-        self.refuse_on_nodes()?;
+        ensure_served("controller", self.controller)?;
         let request =
             FenceRequest::change(&map(request.parameters), secrets(request.secrets), &texts(request.cidrs))?;
         self.run(caller, request, |call, cluster, request| {
@@ -68,7 +60,7 @@ impl wire::FenceController for FenceController {
         caller: &Caller<'_>,
         request: wire::UnfenceClusterNetworkRequest,
     ) -> Result<Encoded<wire::UnfenceClusterNetworkResponse>> {
-        self.refuse_on_nodes()?;
+        ensure_served("controller", self.controller)?;
         let request =
             FenceRequest::change(&map(request.parameters), secrets(request.secrets), &texts(request.cidrs))?;
         self.run(caller, request, |call, cluster, request| {
@@ -81,7 +73,7 @@ impl wire::FenceController for FenceController {
         caller: &Caller<'_>,
         request: wire::ListClusterFenceRequest,
     ) -> Result<Encoded<wire::ListClusterFenceResponse>> {
-        self.refuse_on_nodes()?;
+        ensure_served("controller", self.controller)?;
         let request = FenceRequest::question(&map(request.parameters), secrets(request.secrets))?;
         self.run(caller, request, |call, cluster, request| {
             let cidrs = cidrs(&self.operations.list_fences(call, cluster, request)?);

@@ -7,8 +7,9 @@ use protobuf::{EnumOrUnknown, MessageField};
 use crate::backend::{Service, Unpublished, Volume};
 use crate::error::{Error, Result};
 use crate::grpc::bridge::{Caller, Encoded};
+use crate::grpc::ensure_served;
 use crate::grpc::proto::csi as wire;
-use crate::grpc::v0::{decode, encode, not_served, run};
+use crate::grpc::v0::{decode, encode};
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{
     ControllerPublish, ControllerUnpublish, CreateVolume, DeleteVolume, GetCapacity, Map, PageRequest,
@@ -20,15 +21,13 @@ use crate::volume::{Listed, Operations, Verdict};
 pub struct Controller {
     /// The operations.
     pub operations: Arc<Operations>,
-    /// Whether this copy serves it. Otherwise every rpc says so: gRPC by itself would give no reason.
+    /// Whether this copy serves it. Otherwise every rpc says so.
     pub served: bool,
 }
 
 impl Controller {
     fn admit(&self, version: &MessageField<wire::Version>) -> Result<()> {
-        if !self.served {
-            return Err(not_served("controller"));
-        }
+        ensure_served("controller", self.served)?;
         decode::version(version)
     }
 }
@@ -59,7 +58,7 @@ impl wire::Controller for Controller {
         .checked()?;
         let new = self.operations.plan_creation(request)?;
         let locks = self.operations.locks_of_creation(&new);
-        run(caller, locks, new, |call, new| {
+        caller.run(locks, new, |call, new| {
             let volume = self.operations.create(call, new)?;
             Ok(wire::CreateVolumeResponse { volume_info: encode::volume(volume), ..Default::default() })
         })
@@ -75,7 +74,7 @@ impl wire::Controller for Controller {
         // The storage has to be released.
         let volume = self.operations.controller_volume(request.volume_id);
         let request = DeleteVolume { volume, snapshots_may_outlive: false, secrets }.checked()?;
-        run(caller, request.volume.locks()?, request, |call, request| {
+        caller.run(request.volume.locks()?, request, |call, request| {
             // A volume that is not there is deleted.
             self.operations.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
         })
@@ -96,7 +95,7 @@ impl wire::Controller for Controller {
             volume_context: decode::map("volume_attributes", request.volume_attributes)?,
         }
         .checked()?;
-        run(caller, request.volume.locks()?, request, |call, request| {
+        caller.run(request.volume.locks()?, request, |call, request| {
             let publish_volume_info =
                 self.operations.controller_publish(call, request)?.into_iter().collect();
             Ok(wire::ControllerPublishVolumeResponse { publish_volume_info, ..Default::default() })
@@ -113,7 +112,7 @@ impl wire::Controller for Controller {
             (decode::node_id(request.node_id)?, decode::credentials(request.user_credentials)?);
         let volume = self.operations.controller_volume(request.volume_id);
         let request = ControllerUnpublish { volume, node_id, secrets }.checked()?;
-        run(caller, request.volume.locks()?, request, |call, request| {
+        caller.run(request.volume.locks()?, request, |call, request| {
             match self.operations.controller_unpublish(call, request)? {
                 Unpublished::Done => Ok(wire::ControllerUnpublishVolumeResponse::default()),
                 Unpublished::NoVolume => Err(request.volume.absent()),
@@ -141,7 +140,7 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         validate::one_file_system(&request.capabilities, &request.parameters)?;
-        run(caller, request.volume.locks()?, request, |call, request| {
+        caller.run(request.volume.locks()?, request, |call, request| {
             let (supported, message) = match self.operations.validate(call, request)? {
                 Verdict::Confirmed => (true, String::new()),
                 Verdict::Refused(reason) => (false, encode::text(reason)),
@@ -164,7 +163,7 @@ impl wire::Controller for Controller {
             token: request.starting_token,
         }
         .checked()?;
-        run(caller, LockSet::everything(), page, |call, page| {
+        caller.run(LockSet::everything(), page, |call, page| {
             let Listed { entries, next_token } = self.operations.list(call, page)?;
             let entries = entries.into_iter().map(entry).collect();
             Ok(wire::ListVolumesResponse { entries, next_token, ..Default::default() })
@@ -183,7 +182,7 @@ impl wire::Controller for Controller {
             topology: None,
         }
         .checked()?;
-        run(caller, LockSet::everything(), request, |call, request| {
+        caller.run(LockSet::everything(), request, |call, request| {
             let available_capacity = self.operations.capacity(call, request)?.available;
             Ok(wire::GetCapacityResponse { available_capacity, ..Default::default() })
         })

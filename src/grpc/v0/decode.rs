@@ -6,10 +6,11 @@ use std::collections::HashMap;
 use protobuf::MessageField;
 
 use crate::error::{Error, Result};
+use crate::grpc::fields;
 use crate::grpc::proto::csi as wire;
 use crate::secrets::Secrets;
 use crate::volume::request::validate;
-use crate::volume::request::{Access, Capability, Map, Mode, SizeRange};
+use crate::volume::request::{Access, Capability, Map, SizeRange};
 
 /// The versions that are served: major, minor, patch.
 pub const VERSIONS: [(u32, u32, u32); 1] = [(0, 1, 0)];
@@ -74,26 +75,11 @@ pub fn capabilities(capabilities: Vec<wire::VolumeCapability>) -> Result<Vec<Cap
 
 fn one_capability(field: &str, capability: wire::VolumeCapability) -> Result<Capability> {
     use wire::volume_capability::Access_type;
-    let access = match capability.access_type {
-        Some(Access_type::Block(_)) => Access::Block,
-        Some(Access_type::Mount(mount)) => Access::mount(mount.fs_type, &mount.mount_flags),
-        None => {
-            return Err(Error::invalid(format!(
-                "{field} has neither block nor mount: one of them is required"
-            )));
-        }
-    };
-    let number =
-        capability.access_mode.as_ref().map(|access_mode| access_mode.mode.value()).unwrap_or_default();
-    let mode = Mode::from_number(number).filter(|_| is_a_mode(number));
-    let unknown = || Error::invalid(format!("{field}.access_mode is missing or unknown ({number})"));
-    Ok(Capability { access, mode: mode.ok_or_else(unknown)? })
-}
-
-/// v1 has more modes.
-fn is_a_mode(number: i32) -> bool {
-    use protobuf::Enum;
-    wire::volume_capability::access_mode::Mode::from_i32(number).is_some()
+    let access = capability.access_type.map(|access| match access {
+        Access_type::Block(_) => Access::Block,
+        Access_type::Mount(mount) => Access::mount(mount.fs_type, &mount.mount_flags),
+    });
+    fields::capability(field, access, capability.access_mode.mode)
 }
 
 /// The largest number of entries in a page.

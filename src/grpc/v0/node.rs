@@ -7,9 +7,10 @@ use protobuf::MessageField;
 use crate::backend::Service;
 use crate::error::Result;
 use crate::grpc::bridge::{Caller, Encoded};
-use crate::grpc::path::path;
+use crate::grpc::ensure_served;
+use crate::grpc::fields::path;
 use crate::grpc::proto::csi as wire;
-use crate::grpc::v0::{decode, not_served, run};
+use crate::grpc::v0::decode;
 use crate::volume::Operations;
 use crate::volume::request::{NodePublishUnstaged, NodeUnpublish};
 
@@ -17,15 +18,11 @@ use crate::volume::request::{NodePublishUnstaged, NodeUnpublish};
 pub struct Node {
     /// The operations.
     pub operations: Arc<Operations>,
-    /// Whether this copy serves it. Otherwise every rpc says so: gRPC by itself would give no reason.
-    pub served: bool,
 }
 
 impl Node {
     fn admit(&self, version: &MessageField<wire::Version>) -> Result<()> {
-        if !self.served {
-            return Err(not_served("node"));
-        }
+        ensure_served("node", self.operations.serves_node)?;
         decode::version(version)
     }
 }
@@ -48,7 +45,7 @@ impl wire::Node for Node {
             by_operator: false,
         }
         .checked()?;
-        run(caller, request.volume.locks()?, request, |call, request| {
+        caller.run(request.volume.locks()?, request, |call, request| {
             self.operations
                 .publish_unstaged(call, request)
                 .map(|()| wire::NodePublishVolumeResponse::default())
@@ -65,7 +62,7 @@ impl wire::Node for Node {
             (path(request.target_path), decode::credentials(request.user_credentials)?);
         let volume = self.operations.volume_here(request.volume_id);
         let request = NodeUnpublish { volume, target_path, secrets }.checked()?;
-        run(caller, request.volume.locks()?, request, |call, request| {
+        caller.run(request.volume.locks()?, request, |call, request| {
             self.operations.refuse_absent(call, request)?;
             self.operations.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())
         })

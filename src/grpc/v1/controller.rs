@@ -58,7 +58,7 @@ impl wire::Controller for Controller {
         let request = CreateVolume {
             name: request.name,
             size: decode::size(&request.capacity_range)?,
-            capabilities: decode::capabilities("volume_capabilities", request.volume_capabilities)?,
+            capabilities: decode::capabilities(request.volume_capabilities)?,
             parameters: decode::map(request.parameters),
             mutable_parameters: decode::map(request.mutable_parameters),
             secrets: decode::secrets(request.secrets),
@@ -96,7 +96,7 @@ impl wire::Controller for Controller {
         let request = ControllerPublish {
             volume: self.operations.controller_volume(request.volume_id),
             node_id: request.node_id,
-            capability: decode::capability("volume_capability", request.volume_capability)?,
+            capability: decode::capability(request.volume_capability)?,
             read_only: request.readonly,
             secrets: decode::secrets(request.secrets),
             volume_context: decode::map(request.volume_context),
@@ -134,7 +134,7 @@ impl wire::Controller for Controller {
     ) -> Result<Encoded<wire::ValidateVolumeCapabilitiesResponse>> {
         let request = Validate {
             volume: self.operations.controller_volume(request.volume_id),
-            capabilities: decode::capabilities("volume_capabilities", request.volume_capabilities)?,
+            capabilities: decode::capabilities(request.volume_capabilities)?,
             volume_context: decode::map(request.volume_context),
             parameters: decode::map(request.parameters),
             mutable_parameters: decode::map(request.mutable_parameters),
@@ -166,7 +166,7 @@ impl wire::Controller for Controller {
         request: wire::GetCapacityRequest,
     ) -> Result<Encoded<wire::GetCapacityResponse>> {
         let request = GetCapacity {
-            capabilities: decode::capabilities("volume_capabilities", request.volume_capabilities)?,
+            capabilities: decode::capabilities(request.volume_capabilities)?,
             parameters: decode::map(request.parameters),
             topology: request
                 .accessible_topology
@@ -281,7 +281,7 @@ impl wire::Controller for Controller {
         let request = Expand {
             volume: self.operations.controller_volume(request.volume_id),
             size: decode::size(&request.capacity_range)?,
-            capability: decode::optional_capability("volume_capability", request.volume_capability)?,
+            capability: decode::optional_capability(request.volume_capability)?,
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;

@@ -6,9 +6,10 @@ use std::collections::HashMap;
 use protobuf::MessageField;
 
 use crate::error::{Error, Result};
+use crate::grpc::fields;
 use crate::grpc::proto::csi_v1 as wire;
 use crate::secrets::Secrets;
-use crate::volume::request::{Access, Capability, Map, Mode, SizeRange, Source, TopologyRequirement};
+use crate::volume::request::{Access, Capability, Map, SizeRange, Source, TopologyRequirement};
 
 /// A map in the order of its keys.
 pub fn map(pairs: HashMap<String, String>) -> Map {
@@ -34,46 +35,34 @@ pub fn size(range: &MessageField<wire::CapacityRange>) -> Result<SizeRange> {
 }
 
 /// A required capability.
-pub fn capability(field: &str, capability: MessageField<wire::VolumeCapability>) -> Result<Capability> {
-    let capability = capability
-        .into_option()
-        .ok_or_else(|| Error::invalid(format!("{field} is missing: it is a required field")))?;
-    one_capability(field, capability)
+pub fn capability(capability: MessageField<wire::VolumeCapability>) -> Result<Capability> {
+    let missing = || Error::invalid("volume_capability is missing: it is a required field");
+    optional_capability(capability)?.ok_or_else(missing)
 }
 
 /// A capability that may be left out.
-pub fn optional_capability(
-    field: &str,
-    capability: MessageField<wire::VolumeCapability>,
-) -> Result<Option<Capability>> {
-    capability.into_option().map(|capability| one_capability(field, capability)).transpose()
+pub fn optional_capability(capability: MessageField<wire::VolumeCapability>) -> Result<Option<Capability>> {
+    capability.into_option().map(|capability| one_capability("volume_capability", capability)).transpose()
 }
 
 /// A list of capabilities.
-pub fn capabilities(field: &str, capabilities: Vec<wire::VolumeCapability>) -> Result<Vec<Capability>> {
-    capabilities.into_iter().map(|capability| one_capability(field, capability)).collect()
+pub fn capabilities(capabilities: Vec<wire::VolumeCapability>) -> Result<Vec<Capability>> {
+    capabilities.into_iter().map(|capability| one_capability("volume_capabilities", capability)).collect()
 }
 
 fn one_capability(field: &str, capability: wire::VolumeCapability) -> Result<Capability> {
     use wire::volume_capability::Access_type;
     let access = match capability.access_type {
-        Some(Access_type::Block(_)) => Access::Block,
         Some(Access_type::Mount(mount)) if !mount.volume_mount_group.is_empty() => {
             return Err(Error::invalid(format!(
                 "{field}.mount.volume_mount_group is not offered: leave it empty"
             )));
         }
-        Some(Access_type::Mount(mount)) => Access::mount(mount.fs_type, &mount.mount_flags),
-        None => {
-            return Err(Error::invalid(format!(
-                "{field} has neither block nor mount: one of them is required"
-            )));
-        }
+        Some(Access_type::Mount(mount)) => Some(Access::mount(mount.fs_type, &mount.mount_flags)),
+        Some(Access_type::Block(_)) => Some(Access::Block),
+        None => None,
     };
-    let mode =
-        capability.access_mode.as_ref().map(|access_mode| access_mode.mode.value()).unwrap_or_default();
-    let unknown = || Error::invalid(format!("{field}.access_mode is missing or unknown ({mode})"));
-    Ok(Capability { access, mode: Mode::from_number(mode).ok_or_else(unknown)? })
+    fields::capability(field, access, capability.access_mode.mode)
 }
 
 /// A content source that may be left out.

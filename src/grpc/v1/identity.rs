@@ -41,12 +41,10 @@ impl wire::Identity for Identity {
     ) -> Result<Encoded<wire::GetPluginCapabilitiesResponse>> {
         use wire::plugin_capability::service::Type as Service;
         use wire::plugin_capability::volume_expansion::Type as Expansion;
-        let topology = !self.operations.segments().is_empty();
-        let services =
-            [(Service::CONTROLLER_SERVICE, true), (Service::VOLUME_ACCESSIBILITY_CONSTRAINTS, topology)];
-        let mut capabilities: Vec<_> =
-            services.into_iter().filter(|(_, offered)| *offered).map(|(kind, _)| service(kind)).collect();
-        capabilities.push(expansion(Expansion::ONLINE));
+        let mut capabilities = vec![service(Service::CONTROLLER_SERVICE), expansion(Expansion::ONLINE)];
+        if !self.operations.segments().is_empty() {
+            capabilities.push(service(Service::VOLUME_ACCESSIBILITY_CONSTRAINTS));
+        }
         Encoded::of(wire::GetPluginCapabilitiesResponse { capabilities, ..Default::default() })
     }
 

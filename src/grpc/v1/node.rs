@@ -6,7 +6,7 @@ use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::error::Result;
 use crate::grpc::bridge::{Caller, Encoded};
-use crate::grpc::path::path;
+use crate::grpc::fields::path;
 use crate::grpc::proto::csi_v1 as wire;
 use crate::grpc::v1::{decode, encode};
 use crate::volume::Operations;
@@ -40,7 +40,7 @@ impl wire::Node for Node {
             volume: self.operations.volume(request.volume_id),
             publish_context: decode::map(request.publish_context),
             staging_path: path(request.staging_target_path),
-            capability: decode::capability("volume_capability", request.volume_capability)?,
+            capability: decode::capability(request.volume_capability)?,
             secrets: decode::secrets(request.secrets),
             volume_context: decode::map(request.volume_context),
         }
@@ -72,7 +72,7 @@ impl wire::Node for Node {
             publish_context: decode::map(request.publish_context),
             staging_path: path(request.staging_target_path),
             target_path: path(request.target_path),
-            capability: decode::capability("volume_capability", request.volume_capability)?,
+            capability: decode::capability(request.volume_capability)?,
             read_only: request.readonly,
             secrets: decode::secrets(request.secrets),
             volume_context: decode::map(request.volume_context),
@@ -123,7 +123,7 @@ impl wire::Node for Node {
             volume: self.operations.volume(request.volume_id),
             volume_path: path(request.volume_path),
             size: decode::size(&request.capacity_range)?,
-            capability: decode::optional_capability("volume_capability", request.volume_capability)?,
+            capability: decode::optional_capability(request.volume_capability)?,
         }
         .checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
