@@ -16,8 +16,8 @@ use crate::grpc::status;
 /// A call that runs longer than this is logged with the step it is in, again and again.
 const SLOW: Duration = Duration::from_secs(30);
 
-/// Whether an rpc needs no storage. It has a lane of its own, so that a cluster that hangs never fails a health
-/// check; and it is asked so often that a success is not worth a line at the usual level.
+/// Whether an rpc needs no storage. Such an rpc has a lane of its own, so that a cluster that hangs never
+/// fails a health check. Health checks are frequent, so a success is logged at the debug level only.
 pub fn is_quick(method: &str) -> bool {
     let quick = ["Probe", "GetCapabilities", "/NodeGetInfo", "/GetNodeID"];
     method.contains(".Identity/") || quick.iter().any(|end| method.ends_with(end))

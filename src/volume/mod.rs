@@ -99,9 +99,9 @@ impl Operations {
         self.target("snapshot", text, parsed)
     }
 
-    /// What an ID means, with its place and the key of its lock. Refused is an object that only the controller
-    /// of another node can reach, or nobody before its cluster is set up: it is not absent, and to delete it
-    /// is not done by saying so.
+    /// What an ID means, with its place and the key of its lock. An object that this controller cannot reach,
+    /// as it is on another node or its cluster is not set up, is refused: it is not absent, so a deletion
+    /// must not succeed.
     fn target<I>(&self, kind: &'static str, text: String, parsed: Option<(Place, String, I)>) -> Target<I> {
         let known = parsed.and_then(|(place, key, id)| {
             let backend = Arc::clone(self.backends.by_kind(&place)?);

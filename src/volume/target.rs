@@ -1,5 +1,5 @@
-//! What an ID in a request means. It is understood once, so that what is locked is what is worked on, whatever
-//! is reloaded meanwhile.
+//! What an ID in a request means. It is resolved once, so that the call works on the object that it has
+//! locked, also where the clusters file is read again in between.
 
 use std::fmt;
 use std::sync::Arc;

@@ -207,7 +207,7 @@ fn comments_fit_into_a_line() {
 /// tests count. The reason for each raise stands here.
 ///
 /// - 31 000: 0.2.0 is made smaller; the number is lowered with every step.
-const BUDGET: usize = 31_000;
+const BUDGET: usize = 30_200;
 
 #[test]
 fn the_product_stays_within_its_budget() {

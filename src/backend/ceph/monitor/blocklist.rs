@@ -14,8 +14,8 @@ use crate::error::Result;
 use crate::exec::{Class, Output};
 
 const YEAR: f64 = 365.0 * 24.0 * 60.0 * 60.0;
-/// Beyond the end of the cluster's clocks, in seconds: it makes 2106-02-07 of it, which nobody asks for by
-/// hand.
+/// Beyond the end of the cluster's clocks, in seconds. The cluster makes 2106-02-07 of it: an end that no
+/// operator sets by hand.
 const FOR_EVER: f64 = 1e12;
 /// When 2106 begins, in seconds since 1970.
 const NEVER: Duration = Duration::from_secs(4_291_747_200);
@@ -115,7 +115,7 @@ impl Door<'_> {
         Ok(rows.into_iter().flatten().filter_map(entry).collect())
     }
 
-    /// Shuts a client out for so many years from now, whatever was said of it before.
+    /// Shuts a client out for so many years from now. An earlier entry of it is replaced.
     pub fn shut_out(&self, address: &str, years: u32) -> Result<()> {
         let command = change("add", address, Some(f64::from(years) * YEAR));
         let added = self.ask_of_any_age(Class::Change, command);

@@ -3,8 +3,8 @@
 //! operators, mirrors and the cluster's manager open images, too.
 //!
 //! A description reads `{"client":{"boot":"B","machine":"M","node":"n1","publication":"0123456789abcdef",
-//! "state":"mapped"},"version":1}`. That a controller has shut the client out is said by a second holder of the
-//! same cookie, in state `shut_out`. Mirrors do not copy locks, and the lock disturbs no command.
+//! "state":"mapped"},"version":1}`. A second holder of the same cookie, in state `shut_out`, says that a
+//! controller has shut the client out. Mirrors do not copy locks, and the lock disturbs no command.
 
 use serde_json::{Value, json};
 

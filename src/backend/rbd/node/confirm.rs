@@ -202,8 +202,8 @@ impl Writer<'_> {
     }
 }
 
-/// Strikes out all clients of this node, which has unmapped the image, and those of its earlier boots. What is
-/// shut out stays so.
+/// Strikes out all clients of this node, which has unmapped the image, and those of its earlier boots. Their
+/// entries in the blocklist stay.
 pub(super) fn forget_own(pool: &Pool<'_>, image: &str) -> Result<()> {
     let clients = Clients::read(pool, image)?;
     let own = clients.all.iter().filter(|known| known.client.is_from(&pool.context.identity));

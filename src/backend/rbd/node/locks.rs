@@ -1,11 +1,11 @@
 //! The locks of images that are being mapped or unmapped.
 //!
-//! What maps may be in a system call when its daemon is killed, and do its work after the next daemon has
-//! looked; and the process of rbd-nbd lives on. So who maps or unmaps takes the image's lock first; the
-//! helper or command inherits it, and whatever that leaves running. It is released once what was mapped is
-//! known to be the image. Whoever finds it taken knows that a process is at it or, if there is a device of
-//! rbd-nbd, whose process lives on with the lock, that nobody has seen to it: that device was given to nobody
-//! and is unmapped.
+//! A process that maps may be in a system call when its daemon is killed, and may map after the next daemon
+//! has looked. The process of rbd-nbd lives on. So the daemon takes the image's lock before it maps or
+//! unmaps; the helper or command inherits it, with all that it starts. The daemon releases the lock once the
+//! mapped device is known to be the image. A lock that is taken means that a process is mapping or unmapping.
+//! If there is a device of rbd-nbd, whose process keeps the lock, no call was given that device: it is
+//! unmapped.
 //!
 //! The lock goes by the image's name, as the volume's ID has it: that is all an ID without incarnation says.
 

@@ -199,12 +199,8 @@ impl FakeCluster {
 
     /// The client at `address` has closed everything.
     pub fn unwatch(&self, address: &str) {
-        let mut inner = self.0.lock();
-        inner
-            .state
-            .images
-            .values_mut()
-            .for_each(|disk| disk.watchers.retain(|watcher| watcher.address != address));
+        let disks = &mut self.0.lock().state.images;
+        disks.values_mut().for_each(|disk| disk.watchers.retain(|watcher| watcher.address != address));
     }
 
     /// Shuts a client's address out as librbd does: for an hour.
