@@ -1,5 +1,5 @@
-//! The door by the program `ceph`. A single command is given as arguments, and the exit status counts. Several
-//! are given on standard input, one a line; the program then ends with 0, also where one of them failed.
+//! The door by the program `ceph`. A single command is given as arguments, and the exit status counts.
+//! Several are given on standard input, one a line; then the status is 0 also where one of them failed.
 
 use std::sync::Arc;
 
