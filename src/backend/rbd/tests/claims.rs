@@ -1,6 +1,7 @@
 //! Names that are registered mean one volume, whoever asks, in whatever order, and whatever dies in between.
 
 use super::delete::delete;
+use super::impatient_controller as controller;
 use super::topology::{three_zones, wanted_in};
 use super::*;
 use crate::backend::ceph::FreeSpace;

@@ -163,7 +163,7 @@ fn what_a_killed_deletion_left_in_the_trash_goes_with_the_next_one() {
         let scene = Scene::new(TWO);
         let at = scene.cluster.at();
         scene.cluster.leave_snapshot_in_trash(&at, &scene.source.object, number(&scene, &scene.later));
-        let third = snapshot(&controller(&scene.cluster, third), &scene.source, "snap").unwrap().id;
+        let third = snapshot(&impatient_controller(&scene.cluster, third), &scene.source, "snap").unwrap().id;
         assert_eq!(scene.drop_it(&scene.later), Deleted::Absent);
         let dump = scene.cluster.dump();
         assert!(!dump.contains("trashed") && dump.contains("object name"), "{dump}");

@@ -100,6 +100,13 @@ pub(super) fn patient_controller(cluster: &FakeCluster, tag: &str, timing: Timin
     with_timing(Clusters::of([named]), cluster, tag, timing)
 }
 
+/// The same, where makers that are dead get a moment only. Beside it a slow machine leaves empty objects of
+/// names ([`without_free_names`]).
+pub(super) fn impatient_controller(cluster: &FakeCluster, tag: &str) -> Rbd {
+    let moment = Duration::from_millis(300);
+    patient_controller(cluster, tag, Timing { claim_grace: moment, snapshot_claim_grace: moment, ..timing() })
+}
+
 fn with_timing(clusters: impl Into<Arc<Clusters>>, cluster: &FakeCluster, tag: &str, timing: Timing) -> Rbd {
     let who = (identity("node7", tag), true, timing);
     Rbd::with_timing(clusters.into(), Arc::new(cluster.clone()), mapper(), who, background(cluster, tag))
@@ -131,8 +138,8 @@ pub(super) fn timing() -> Timing {
     Timing {
         poll: short,
         orphan_name_grace: nothing,
-        claim_grace: Duration::from_millis(300),
-        snapshot_claim_grace: Duration::from_millis(300),
+        claim_grace: Duration::from_secs(60),
+        snapshot_claim_grace: Duration::from_secs(60),
         dead_client_poll: short,
         command_watches: 2 * short,
         deletion_wait: 10 * short,

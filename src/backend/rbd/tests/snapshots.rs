@@ -18,6 +18,15 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::of(controller)
+    }
+
+    /// One whose controllers wait for each other's dead for a moment only.
+    fn impatient() -> Self {
+        Self::of(impatient_controller)
+    }
+
+    fn of(controller: fn(&FakeCluster, &str) -> Rbd) -> Self {
         let cluster = FakeCluster::new();
         let rbd = controller(&cluster, ONE);
         let source = create(&rbd, &wanted("source", GIB, None)).unwrap().id;
@@ -109,12 +118,12 @@ fn only_volumes_have_snapshots() {
 
 #[test]
 fn a_claim_without_its_snapshot_is_taken_over() {
-    let scene = Scene::new();
+    let scene = Scene::impatient();
     let at = scene.cluster.at();
     let theirs = snapshot(&scene.rbd, &scene.other, "snap").unwrap().id;
     let name = names::snapshot(&theirs.snapshot);
     scene.cluster.on(&at).remove_snapshot(ImageRef::Id(&theirs.source), &name).unwrap();
-    let id = snapshot(&controller(&scene.cluster, ONE), &scene.source, "snap").unwrap().id;
+    let id = snapshot(&impatient_controller(&scene.cluster, ONE), &scene.source, "snap").unwrap().id;
     let holders = scene.cluster.on(&at).holders(LockTarget::SnapshotName(id.name_key())).unwrap();
     assert!(holders.len() == 1 && holders[0].shared.as_ref().unwrap().starts_with(&id.source));
     // The same, seen from another controller, first with the image still there, then without.
@@ -123,10 +132,10 @@ fn a_claim_without_its_snapshot_is_taken_over() {
         scene.cluster.on(&at).remove_snapshot(ImageRef::Id(&id.source), &name).unwrap()
     };
     assert_eq!(remove(&id), Removed::Gone);
-    let back = snapshot(&controller(&scene.cluster, TWO), &scene.other, "snap").unwrap().id;
+    let back = snapshot(&impatient_controller(&scene.cluster, TWO), &scene.other, "snap").unwrap().id;
     assert_eq!(remove(&back), Removed::Gone);
     scene.cluster.on(&at).remove(&scene.other.object).unwrap();
-    snapshot(&controller(&scene.cluster, ONE), &scene.source, "snap").unwrap();
+    snapshot(&impatient_controller(&scene.cluster, ONE), &scene.source, "snap").unwrap();
     assert_eq!((scene.lines("snapshot"), scene.lines("object")), (1, 1));
 }
 
@@ -283,11 +292,11 @@ const CLAIMED: u64 = 2;
 #[test]
 fn two_controllers_may_take_the_same_snapshot_at_once() {
     for k in 1..8 {
-        let scene = Scene::new();
+        let scene = Scene::impatient();
         let (source, theirs) = (scene.source.clone(), std::sync::Arc::new(parking_lot::Mutex::new(None)));
         let told = std::sync::Arc::clone(&theirs);
         scene.cluster.on_step(k, move |cluster| {
-            *told.lock() = Some(snapshot(&controller(cluster, TWO), &source, "snap").unwrap().id);
+            *told.lock() = Some(snapshot(&impatient_controller(cluster, TWO), &source, "snap").unwrap().id);
         });
         let ours = snapshot(&scene.rbd, &scene.source, "snap").unwrap().id;
         sound(&scene, &format!("step {k}"));
@@ -299,11 +308,11 @@ fn two_controllers_may_take_the_same_snapshot_at_once() {
 #[test]
 fn of_two_sources_one_gets_the_name() {
     for k in 1..8 {
-        let scene = Scene::new();
+        let scene = Scene::impatient();
         let (other, theirs) = (scene.other.clone(), std::sync::Arc::new(parking_lot::Mutex::new(None)));
         let told = std::sync::Arc::clone(&theirs);
         scene.cluster.on_step(k, move |cluster| {
-            *told.lock() = Some(snapshot(&controller(cluster, TWO), &other, "snap").is_ok())
+            *told.lock() = Some(snapshot(&impatient_controller(cluster, TWO), &other, "snap").is_ok())
         });
         let ours = snapshot(&scene.rbd, &scene.source, "snap").is_ok();
         assert_eq!(usize::from(ours) + usize::from(theirs.lock().unwrap_or(false)), 1, "step {k}");
@@ -315,14 +324,16 @@ fn of_two_sources_one_gets_the_name() {
 #[test]
 fn the_claim_of_an_attempt_that_died_may_be_taken_over_at_any_step() {
     for k in 1..12 {
-        let scene = Scene::new();
+        let scene = Scene::impatient();
         scene.cluster.crash_at(CLAIMED, Fault::After);
         snapshot(&scene.rbd, &scene.source, "snap").unwrap_err();
         scene.cluster.restart();
         assert_eq!((scene.lines("object name"), scene.lines("snapshot")), (1, 0));
         let other = scene.other.clone();
-        scene.cluster.on_step(k, move |cluster| drop(snapshot(&controller(cluster, TWO), &other, "snap")));
-        drop(snapshot(&controller(&scene.cluster, ONE), &scene.source, "snap"));
+        scene
+            .cluster
+            .on_step(k, move |cluster| drop(snapshot(&impatient_controller(cluster, TWO), &other, "snap")));
+        drop(snapshot(&impatient_controller(&scene.cluster, ONE), &scene.source, "snap"));
         sound(&scene, &format!("step {k}"));
     }
 }
@@ -330,17 +341,19 @@ fn the_claim_of_an_attempt_that_died_may_be_taken_over_at_any_step() {
 #[test]
 fn a_snapshot_may_be_deleted_and_taken_at_once() {
     for k in 1..8 {
-        let scene = Scene::new();
+        let scene = Scene::impatient();
         let (source, id) = (scene.source.clone(), snapshot(&scene.rbd, &scene.source, "snap").unwrap().id);
-        scene.cluster.on_step(k, move |cluster| drop(snapshot(&controller(cluster, TWO), &source, "snap")));
+        scene
+            .cluster
+            .on_step(k, move |cluster| drop(snapshot(&impatient_controller(cluster, TWO), &source, "snap")));
         drop_it(&scene.rbd, &id).unwrap();
         sound(&scene, &format!("taken after step {k} of the deletion"));
 
-        let scene = Scene::new();
+        let scene = Scene::impatient();
         let id = snapshot(&scene.rbd, &scene.source, "snap").unwrap().id;
-        scene.cluster.on_step(k, move |cluster| drop(drop_it(&controller(cluster, TWO), &id)));
-        drop(snapshot(&controller(&scene.cluster, ONE), &scene.source, "snap"));
-        snapshot(&controller(&scene.cluster, ONE), &scene.source, "snap").unwrap();
+        scene.cluster.on_step(k, move |cluster| drop(drop_it(&impatient_controller(cluster, TWO), &id)));
+        drop(snapshot(&impatient_controller(&scene.cluster, ONE), &scene.source, "snap"));
+        snapshot(&impatient_controller(&scene.cluster, ONE), &scene.source, "snap").unwrap();
         sound(&scene, &format!("deleted after step {k} of the taking"));
     }
 }
