@@ -16,8 +16,8 @@ use crate::grpc::status;
 /// A call that runs longer than this is logged with the step it is in, again and again.
 const SLOW: Duration = Duration::from_secs(30);
 
-/// Whether an rpc needs no storage. It has a lane of its own, so that a cluster that hangs never fails a health
-/// check; and it is asked so often that a success is not worth a line at the usual level.
+/// Whether an rpc needs no storage. Such calls have a lane of their own, so that a cluster that hangs never
+/// fails a health check; and they are so frequent that a success is not worth a line at the usual level.
 pub fn is_quick(method: &str) -> bool {
     let quick = ["Probe", "GetCapabilities", "/NodeGetInfo", "/GetNodeID"];
     method.contains(".Identity/") || quick.iter().any(|end| method.ends_with(end))

@@ -63,8 +63,8 @@ pub struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Locks what `locks` says and hands the request to `work`; or has the answer of the same request of the same
-    /// rpc, if that is under way.
+    /// Locks what `locks` says and hands the request to `work`; or has the answer of the same request of the
+    /// same rpc, if that is under way.
     ///
     /// # Errors
     /// Those of `work` and of the lock table; `Unavailable` where there is too much to do.
