@@ -166,8 +166,7 @@ impl Clusters {
             (name, ClusterEntry::new(None, Entry { cluster: Ok(cluster), serves }))
         };
         let set = Set { entries: clusters.into_iter().map(entry).collect(), ..Set::default() };
-        let source = ClusterSource::Host(crate::config::HostCluster::default());
-        Self { source, current: RwLock::new(set), files: Mutex::default() }
+        Self { source: ClusterSource::default(), current: RwLock::new(set), files: Mutex::default() }
     }
 }
 

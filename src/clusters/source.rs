@@ -34,7 +34,7 @@ const SETTINGS: [&str; 15] = [
     "readAffinity",
 ];
 
-/// What such a setting must be.
+/// What a setting must be that has several values.
 const LIST: &str = "a list of texts: [\"a\", \"b\"]";
 const PEERS: &str = "a table [cluster.NAME.peer] with lines \"SITE\" = \"CLUSTER\"";
 
@@ -42,19 +42,14 @@ const PEERS: &str = "a table [cluster.NAME.peer] with lines \"SITE\" = \"CLUSTER
 const MAX_NAME: usize = 24;
 
 /// Where clusters are set up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClusterSource {
-    /// In the host's own ceph.conf.
-    Host(HostCluster),
-    /// In a file that may have several.
-    File {
-        /// Its path.
-        path: PathBuf,
-        /// Where systemd puts a service's credentials.
-        credentials: Option<PathBuf>,
-        /// The cluster there is where the file has none, but other matters.
-        host: HostCluster,
-    },
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterSource {
+    /// A file that may have several.
+    pub file: Option<PathBuf>,
+    /// Where systemd puts a service's credentials.
+    pub credentials: Option<PathBuf>,
+    /// The cluster there is without such a file, and where that has none, but other matters.
+    pub host: HostCluster,
 }
 
 /// The clusters, by their names.
@@ -82,31 +77,22 @@ impl ClusterSource {
     pub fn new(config: &Config) -> Self {
         let wanted = config.ceph.wanted || config.wants(BackendName::Rbd) == Some(true);
         let host = HostCluster { wanted, ..config.ceph.clone() };
-        match &config.clusters {
-            Some(path) => {
-                Self::File { path: path.clone(), credentials: config.credentials_dir.clone(), host }
-            }
-            None => Self::Host(host),
-        }
+        Self { file: config.clusters.clone(), credentials: config.credentials_dir.clone(), host }
     }
 
     /// The file that a person would look at.
     pub fn path(&self) -> &Path {
-        let (Self::Host(HostCluster { conf: path, .. }) | Self::File { path, .. }) = self;
-        path
+        self.file.as_ref().unwrap_or(&self.host.conf)
     }
 
     /// Why there is no cluster where none is set up.
     pub(super) fn absence(&self) -> String {
-        match self {
-            Self::Host(host) => format!(
-                "no Ceph cluster is set up: there is no {}, and CEPHLET_CLUSTERS is not set",
-                host.conf.display()
-            ),
-            Self::File { path, host, .. } => format!(
-                "no Ceph cluster is set up: {} has no table [cluster.NAME], and there is no {}",
-                path.display(),
-                host.conf.display()
+        let conf = self.host.conf.display();
+        match &self.file {
+            None => format!("no Ceph cluster is set up: there is no {conf}, and CEPHLET_CLUSTERS is not set"),
+            Some(path) => format!(
+                "no Ceph cluster is set up: {} has no table [cluster.NAME], and there is no {conf}",
+                path.display()
             ),
         }
     }
@@ -114,13 +100,11 @@ impl ClusterSource {
     /// Reads everything, and notes which files it read. An error: nothing could be read.
     pub(super) fn load(&self) -> (Result<Loaded, String>, Files) {
         let mut files = Files::default();
-        let loaded = match self {
-            Self::Host(host) => {
-                Ok(Loaded { clusters: from_host(&mut files, host), takeover: Ok(Takeover::default()) })
+        let loaded = match &self.file {
+            None => {
+                Ok(Loaded { clusters: from_host(&mut files, &self.host), takeover: Ok(Takeover::default()) })
             }
-            Self::File { path, credentials, host } => {
-                from_file(&mut files, path, credentials.as_deref(), host)
-            }
+            Some(path) => from_file(&mut files, path, self),
         };
         (loaded, files)
     }
@@ -169,12 +153,7 @@ fn from_conf(
 }
 
 /// A file may have nothing but the takeover map. One that has nothing at all is being written.
-fn from_file(
-    files: &mut Files,
-    path: &Path,
-    credentials: Option<&Path>,
-    host: &HostCluster,
-) -> Result<Loaded, String> {
+fn from_file(files: &mut Files, path: &Path, source: &ClusterSource) -> Result<Loaded, String> {
     let at = |what: String| format!("{}: {what}", path.display());
     let text = files.read(path)?;
     let mut file: Map<String, Value> = basic_toml::from_str(&text).map_err(|error| at(error.to_string()))?;
@@ -186,13 +165,14 @@ fn from_file(
         (Some(Value::Object(clusters)), _) if !clusters.is_empty() => {
             let entry = |(name, settings): (String, Value)| {
                 let serves = settings.get("serves").and_then(|names| read("serves", LIST, names).ok());
-                let cluster = Section::new(&name, settings).and_then(|it| it.cluster(files, credentials));
+                let cluster = Section::new(&name, settings)
+                    .and_then(|it| it.cluster(files, source.credentials.as_deref()));
                 let cluster = cluster.map_err(|what| at(format!("cluster {name:?}: {what}")));
                 (name, Entry { cluster, serves: serves.unwrap_or_default() })
             };
             clusters.into_iter().map(entry).collect()
         }
-        (None, Some(_)) => from_host(files, host),
+        (None, Some(_)) => from_host(files, &source.host),
         _ => return Err(at(String::from("it has no table [cluster.NAME], nor [takeover] in their place"))),
     };
     let takeover = takeover.map_or_else(|| Ok(Takeover::default()), parse_takeover);

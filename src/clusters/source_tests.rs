@@ -19,8 +19,8 @@ fn read(settings: &str) -> Result<Cluster, String> {
     .unwrap();
     let text = format!("[cluster.main]\n{}\n", settings.replace("DIR", &dir.path().display().to_string()));
     fs::write(path("clusters.toml"), text).unwrap();
-    let (path, credentials) = (path("clusters.toml"), Some(dir.path().to_path_buf()));
-    let source = ClusterSource::File { path, credentials, host: HostCluster::default() };
+    let (file, credentials) = (Some(path("clusters.toml")), Some(dir.path().to_path_buf()));
+    let source = ClusterSource { file, credentials, host: HostCluster::default() };
     source.load().0.unwrap().clusters.remove("main").unwrap().cluster
 }
 

@@ -34,7 +34,7 @@ impl Scene {
 /// A file on a host without a ceph.conf.
 fn file(path: &Path) -> ClusterSource {
     let host = HostCluster { conf: "/nonexistent/ceph.conf".into(), ..HostCluster::default() };
-    ClusterSource::File { path: path.to_path_buf(), credentials: None, host }
+    ClusterSource { file: Some(path.to_path_buf()), credentials: None, host }
 }
 
 const ONE: &str = "[cluster.main]\nmonitors = '10.0.0.1'\nuser = 'web'\nkey_file = 'KEY'\n";
@@ -111,7 +111,8 @@ fn a_file_that_never_was_readable_is_told_to_every_request() {
 fn host(conf: &Path, keyring: Option<&Path>, wanted: bool) -> Clusters {
     let keyring = keyring.map(Path::to_path_buf);
     let conf = conf.to_path_buf();
-    Clusters::load(ClusterSource::Host(HostCluster { conf, user: "admin".into(), keyring, wanted }))
+    let host = HostCluster { conf, user: "admin".into(), keyring, wanted };
+    Clusters::load(ClusterSource { host, ..ClusterSource::default() })
 }
 
 #[test]
@@ -287,7 +288,7 @@ fn a_file_without_clusters_leaves_the_hosts_own() {
     let (path, conf) = (dir.path().join("clusters.toml"), dir.path().join("ceph.conf"));
     fs::write(&path, "[takeover]\n'zone=b' = ['all']\n").unwrap();
     let host = HostCluster { conf: conf.clone(), user: "admin".into(), ..HostCluster::default() };
-    let clusters = Clusters::load(ClusterSource::File { path: path.clone(), credentials: None, host });
+    let clusters = Clusters::load(ClusterSource { file: Some(path.clone()), credentials: None, host });
     assert!(!clusters.are_set_up() && clusters.trouble().unwrap().contains("there is no "));
     fs::write(&conf, "[global]\nmon host = 10.0.0.1\n").unwrap();
     clusters.reload_if_changed();

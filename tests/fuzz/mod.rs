@@ -177,7 +177,7 @@ fn read_clusters(text: &[u8]) {
     let path = directory.path().join("clusters.toml");
     std::fs::write(&path, text).unwrap();
     let host = HostCluster { conf: "/nonexistent/ceph.conf".into(), ..HostCluster::default() };
-    let clusters = Clusters::load(ClusterSource::File { path, credentials: None, host });
+    let clusters = Clusters::load(ClusterSource { file: Some(path), credentials: None, host });
     let _ = (clusters.trouble(), clusters.entries());
 }
 
