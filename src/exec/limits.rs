@@ -11,11 +11,11 @@ pub struct ProcessLimits {
     pub helpers: usize,
     /// Processes of a bulkhead that hang in the kernel, beyond which no other of it is started.
     pub stuck: usize,
-    /// Deadline of [`Class::Question`].
+    /// Deadline of [`Class::Question`](super::Class::Question).
     pub question: Duration,
-    /// Deadline of [`Class::Listing`].
+    /// Deadline of [`Class::Listing`](super::Class::Listing).
     pub listing: Duration,
-    /// Deadline of [`Class::Change`] (CEPHLET_TOOL_TIMEOUT).
+    /// Deadline of [`Class::Change`](super::Class::Change) (CEPHLET_TOOL_TIMEOUT).
     pub change: Duration,
     /// From TERM to KILL.
     pub grace: Duration,
