@@ -99,9 +99,9 @@ impl Operations {
         self.target("snapshot", text, parsed)
     }
 
-    /// What an ID means, with its place and the key of its lock. An object that this controller cannot reach,
-    /// as it is on another node or its cluster is not set up, is refused: it is not absent, so a deletion
-    /// must not succeed.
+    /// Resolves an ID, given with its place and the key of its lock. An object that only the controller of
+    /// another node can reach, or that lies in a cluster that is not set up, is refused: it is not absent, and
+    /// must not be reported as deleted.
     fn target<I>(&self, kind: &'static str, text: String, parsed: Option<(Place, String, I)>) -> Target<I> {
         let known = parsed.and_then(|(place, key, id)| {
             let backend = Arc::clone(self.backends.by_kind(&place)?);
