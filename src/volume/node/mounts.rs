@@ -37,8 +37,8 @@ pub(crate) enum Mounted {
     },
 }
 
-/// A volume on this node, as one call found it and has changed it since. The record is read once, and what the
-/// kernel has of the volume once until the call changes it: the call holds the volume's lock.
+/// A volume on this node, as one call found it and has changed it since. The call holds the volume's lock, so
+/// the record is read once, and the kernel's state once until the call changes it.
 pub(crate) struct OnNode<'a> {
     pub(crate) call: &'a Call,
     pub(crate) id: &'a VolumeId,
@@ -116,17 +116,17 @@ impl OnNode<'_> {
         Ok(found)
     }
 
-    /// Has the table of mounts read again, as it is about to change.
-    pub(crate) fn mounts_change(&self) {
+    /// Forgets the table of mounts, before it changes.
+    pub(crate) fn forget_mounts(&self) {
         self.mounts.take();
     }
 
-    /// Has what it is attached as looked up again, as that may be about to change.
-    pub(crate) fn attachment_changes(&self) {
+    /// Forgets what it is attached as, before that may change.
+    pub(crate) fn forget_attachment(&self) {
         self.attachment.take();
     }
 
-    /// Has all that the kernel has of it looked up again.
+    /// Forgets both, so that they are looked up again.
     pub(crate) fn look_again(&self) {
         self.attachment.take();
         self.mounts.take();
@@ -266,7 +266,7 @@ impl Operations {
                 )));
             }
         }
-        volume.mounts_change();
+        volume.forget_mounts();
         self.kernel.bind(call, source, &resolved(path)?, read_only).map_err(explain)
     }
 
@@ -278,7 +278,7 @@ impl Operations {
             match self.mounted_at(volume, path)? {
                 Mounted::Nothing | Mounted::Foreign { covers_ours: false, .. } => return Ok(()),
                 Mounted::Ours { .. } => {
-                    volume.mounts_change();
+                    volume.forget_mounts();
                     let unmounted = self.kernel.unmount(call, path).map(drop);
                     unmounted.map_err(|error| error.context(format!("volume {id}")))?;
                 }

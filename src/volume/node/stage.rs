@@ -76,7 +76,7 @@ impl Operations {
     /// say.
     pub(crate) fn attach(&self, volume: &OnNode<'_>, context: &NodeContext<'_>) -> Result<()> {
         let found = volume.attachment()?;
-        volume.attachment_changes();
+        volume.forget_attachment();
         let write_down = |attached: &AttachedImage| {
             let Some(mut record) = volume.record() else { return Ok(()) };
             let former = &record.attached.image;
@@ -191,7 +191,7 @@ impl Operations {
                 let options = mount_options(fs_type, flags);
                 let (source, target) = (&device.backing, &mount_point);
                 let spec = MountSpec { source, target, fs_type, options: &options, read_only };
-                volume.mounts_change();
+                volume.forget_mounts();
                 self.kernel.mount(volume.call, &spec).map_err(|error| explain_mount(error, on, flags))?;
             }
             Mounted::Foreign { what, .. } => {
