@@ -79,7 +79,7 @@ pub enum UseKind {
     /// A target from a staging path: the last of these is not given up before it.
     #[serde(rename = "target")]
     Target,
-    /// A target without a stage. In a single-node mode it is the only target, whatever the configuration says.
+    /// A target without a stage. In a single-node mode it is the only target, whatever is configured.
     #[serde(rename = "unstaged")]
     Unstaged,
     /// A target of the operator's, without a stage.
