@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::error::{Error, Kind};
 
-/// Makes the error of a failed system call: what was done to which path. The errno has the meaning that it has
-/// for files as large as volumes.
+/// Makes the error of a failed system call: what was done to which path. Its errno is given the meaning it
+/// has for files as large as volumes.
 pub(super) fn failed<E: Into<io::Error>>(doing: impl Display, path: &Path) -> impl Fn(E) -> Error {
     move |error| {
         let cause = error.into();

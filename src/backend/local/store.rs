@@ -261,8 +261,8 @@ impl Shelf {
         Ok(path)
     }
 
-    /// Takes an object away, durably. It is refused while its image is copied or attached, and locks the image
-    /// against both. `what` names the object in messages.
+    /// Takes an object away, durably. That is refused while its image is copied or attached, and both are
+    /// refused meanwhile. `what` names the object in messages.
     pub fn retire(&self, object: &str, what: &str, pending: &Self) -> Result<()> {
         let _lock = self.lock_for_deletion(object, what)?;
         let (path, away) = (self.at(object)?, pending.at(&random_digits()?)?);
