@@ -107,5 +107,6 @@ fn read(path: &Path) -> Result<Option<String>> {
 }
 
 fn write(path: &Path, id: &str) -> Result<()> {
-    file::write_whole(path, format!("{id}\n")).map_err(failed("write", path))
+    let made = path.parent().map_or(Ok(()), file::ensure_dir);
+    made.and_then(|()| file::write_whole(path, format!("{id}\n"))).map_err(failed("write", path))
 }
