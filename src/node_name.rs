@@ -126,7 +126,7 @@ impl NodeName {
         let value = Remembered { v: VERSION, node: self.current.clone(), earlier: earlier.to_vec() };
         let text = serde_json::to_string(&value)
             .map_err(|error| Error::internal(format!("{} cannot be written: {error}", path.display())))?;
-        file::write_whole(path, &format!("{text}\n"))
+        file::write_whole(path, format!("{text}\n"))
             .map_err(|error| Error::io(format_args!("write {}", path.display()), &error))
     }
 

@@ -33,7 +33,7 @@ pub(super) fn controller_tag(path: &Path) -> Result<String> {
 
 fn draw(path: &Path) -> Result<String> {
     let tag = random::hex(DIGITS / 2).map_err(|error| Error::io("draw a random number", &error))?;
-    file::write_whole(path, &format!("{tag}\n"))
+    file::write_whole(path, format!("{tag}\n"))
         .map_err(|error| Error::io(format_args!("write {}", path.display()), &error))?;
     Ok(tag)
 }

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, renameat_with};
 
 use super::changing;
 
@@ -117,20 +117,34 @@ pub fn resolve_parent(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Writes a small file that is there as a whole or not at all, whenever it is looked at; what was there
-/// before goes. Its directory is made if it is missing.
+/// before goes. Its directory must be there.
 ///
 /// # Errors
 /// Those of open(2), write(2), fsync(2) and rename(2).
-pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("/"));
+pub fn write_whole(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     let unfinished = path.with_extension("new");
-    ensure_dir(directory)?;
     remove(&unfinished)?;
-    let mut file = create_new(&unfinished)?;
-    file.write_all(text.as_bytes())?;
-    sync_file(&file)?;
-    changing("rename file", || std::fs::rename(&unfinished, path))?;
-    sync_file(&File::open(directory)?)
+    write_new(&unfinished, content)?;
+    rename(&unfinished, path, RenameFlags::empty())?;
+    sync_dir(path.parent().unwrap_or(Path::new("/")))
+}
+
+/// Writes a file that did not exist; its content is durable, its name after [`sync_dir`].
+///
+/// # Errors
+/// Those of [`create_new`], write(2) and fsync(2).
+pub fn write_new(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
+    let mut file = create_new(path)?;
+    file.write_all(content.as_ref())?;
+    sync_file(&file)
+}
+
+/// Renames a file or directory; durable after [`sync_dir`].
+///
+/// # Errors
+/// Those of renameat2(2): with NOREPLACE EEXIST when the name is taken.
+pub fn rename(from: &Path, to: &Path, flags: RenameFlags) -> io::Result<()> {
+    Ok(changing("rename", || renameat_with(CWD, from, CWD, to, flags))?)
 }
 
 /// Waits until the file's data and length are on disk. After an error nobody knows what is: do not try again.
@@ -139,6 +153,14 @@ pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
 /// Those of fsync(2).
 pub fn sync_file(file: &File) -> io::Result<()> {
     changing("sync file", || file.sync_all())
+}
+
+/// Waits until every name in the directory is on disk.
+///
+/// # Errors
+/// Those of open(2) and fsync(2).
+pub fn sync_dir(path: &Path) -> io::Result<()> {
+    changing("sync directory", || File::open(path)?.sync_all())
 }
 
 #[cfg(test)]

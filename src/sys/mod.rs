@@ -33,7 +33,7 @@ pub mod superblock;
 pub(crate) mod scratch;
 
 /// Makes a change to disk or kernel state between two crash points.
-fn changing<T>(what: &str, change: impl FnOnce() -> T) -> T {
+pub fn changing<T>(what: &str, change: impl FnOnce() -> T) -> T {
     crash::point(what);
     let result = change();
     crash::point(what);

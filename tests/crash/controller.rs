@@ -14,9 +14,9 @@ use crate::support::requests::*;
 use crate::support::v0;
 
 /// What makes an object.
-const MAKING: &[&str] = &["make draft", "file made", "write record", "sync image", "rename draft"];
+const MAKING: &[&str] = &["make directory", "create file", "sync file", "sync directory", "rename"];
 /// What takes one away.
-const REMOVING: &[&str] = &["rename away", "renamed away", "unlink", "directory removed"];
+const REMOVING: &[&str] = &["rename", "sync directory", "remove file", "remove directory"];
 
 /// One volume of 8 MiB with content.
 fn one_volume() -> Scene {
@@ -80,8 +80,7 @@ fn a_volume_is_created_with_all_its_blocks() {
         scene.assert_holds(1, 0);
         assert!(allocated(scene, scene.id()) >= 8 << 20);
     };
-    Trial { scene: Scene::new, ask, check, steps: &["set length", "allocate", "allocated", "rename draft"] }
-        .run();
+    Trial { scene: Scene::new, ask, check, steps: &["set length", "allocate", "rename"] }.run();
 }
 
 #[test]
@@ -94,8 +93,7 @@ fn a_volume_is_created_from_a_snapshot() {
         scene.assert_holds(2, 1);
         assert_copied(scene);
     };
-    Trial { scene: with_snapshot, ask, check, steps: &["copy", "copy chunk", "copied", "rename draft"] }
-        .run();
+    Trial { scene: with_snapshot, ask, check, steps: &["copy", "copy chunk", "rename"] }.run();
 }
 
 #[test]
@@ -108,7 +106,7 @@ fn a_volume_is_created_from_a_volume() {
         scene.assert_holds(2, 0);
         assert_copied(scene);
     };
-    Trial { scene: one_volume, ask, check, steps: &["copy", "copy chunk", "copied", "rename draft"] }.run();
+    Trial { scene: one_volume, ask, check, steps: &["copy", "copy chunk", "rename"] }.run();
 }
 
 #[test]
@@ -217,7 +215,7 @@ fn a_snapshot_of_a_volume_in_use_is_taken() {
         scene,
         ask,
         check,
-        steps: &["write freeze marker", "process started", "a process has ended", "unlink"],
+        steps: &["write freeze marker", "process started", "a process has ended", "remove file"],
     }
     .run();
 }
@@ -256,7 +254,7 @@ fn a_volume_is_expanded() {
         scene: one_volume,
         ask,
         check,
-        steps: &["set length", "length set", "write new file", "sync new file", "rename file"],
+        steps: &["set length", "create file", "sync file", "rename", "sync directory"],
     }
     .run();
 }
@@ -278,7 +276,7 @@ fn a_volume_is_published_to_its_node() {
         scene.assert_holds(1, 0);
         assert_eq!(published(scene), ["node-1"]);
     };
-    let steps = &["write new file", "sync new file", "rename file"];
+    let steps = &["create file", "sync file", "rename", "sync directory"];
     Trial { scene: one_volume, ask: |scene| publish_to_node(scene), check, steps }.run();
 }
 
@@ -297,5 +295,5 @@ fn a_volume_is_unpublished_from_its_node() {
         scene.assert_holds(1, 0);
         assert!(published(scene).is_empty());
     };
-    Trial { scene, ask, check, steps: &["unlink file", "sync directory", "directory synced"] }.run();
+    Trial { scene, ask, check, steps: &["remove file", "sync directory"] }.run();
 }

@@ -65,7 +65,7 @@ fn point_half_way_through_a_deletion() -> usize {
     scene.client().delete_volume(&delete(&scene.volumes[1])).expect("delete");
     scene.daemon.kill9();
     let points = Points::heard_by(&scene);
-    let away = points.during.iter().position(|point| point == "renamed away").expect("the point");
+    let away = points.during.iter().rposition(|point| point == "rename").expect("the point");
     points.before + away + 1
 }
 
@@ -97,7 +97,8 @@ fn the_first_start_is_interrupted() {
         &[
             "journal file created",
             "sync the journal directory",
-            "make draft",
+            "make directory",
+            "create file",
             "bind the socket",
             "socket bound",
         ],
@@ -116,6 +117,6 @@ fn recovery_is_interrupted() {
     crash_every_start(
         || wreck(half_way),
         check,
-        &["cut the journal", "unlink", "directory removed", "bind the socket"],
+        &["cut the journal", "remove file", "remove directory", "bind the socket"],
     );
 }

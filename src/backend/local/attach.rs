@@ -4,6 +4,7 @@
 //! the loop device a shared one. Who comes second is refused, except where the image was opened before and
 //! locked after the deletion; that one is found by looking again once the device is there.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::Local;
@@ -162,7 +163,7 @@ impl Local {
         let Some(found) = self.look(object)? else { return Ok(String::new()) };
         Ok(match (found.record, found.image) {
             (Ok(record), _) => record.incarnation,
-            (Err(_), Some(stat)) => format!("inode-{}", stat.st_ino),
+            (Err(_), Some(stat)) => format!("inode-{}", stat.ino()),
             (Err(_), None) => String::new(),
         })
     }

@@ -15,22 +15,22 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use rustix::fs::{self, OFlags};
+use rustix::fs::ioctl_ficlone;
 
 use super::Local;
-use super::files::{failed, not_locked};
-use super::image::{FreeSpace, allocated, length, look};
-use super::store::{Draft, Pending, Shelf};
+use super::files::failed;
+use super::image::{FreeSpace, allocated};
+use super::store::{Draft, Shelf, random_digits};
 use crate::backend::parameters::other_file_system;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::sys::copy::copy_sparse;
-use crate::sys::crash;
 use crate::sys::flock::FileLock;
 use crate::sys::superblock::{Content, identify};
+use crate::sys::{changing, file};
 
 /// The name of the file that records a freeze for a later start begins with this; random digits follow.
 const FREEZE: &str = "freeze-";
@@ -52,11 +52,6 @@ pub(super) struct SourceImage {
 }
 
 impl SourceImage {
-    /// The same source, known to have been for this file system.
-    pub fn made_for(self, fs_type: Option<String>) -> Self {
-        Self { fs_type, ..self }
-    }
-
     /// Refuses a copy that is to have another file system than the one it was for and holds. A blank image
     /// gets the one that is asked for, and what is on a block volume is its user's.
     pub fn refuse_other_file_system(&self, asked: &str) -> Result<()> {
@@ -65,8 +60,7 @@ impl SourceImage {
         }
         let file = self.file.file();
         let found = identify(file, self.size, Some(file));
-        let found = found.map_err(|error| Error::io(format_args!("read {}", self.path.display()), &error))?;
-        match found {
+        match found.map_err(failed("read", &self.path))? {
             Content::FileSystem(present) if present.fs_type.name() != asked => {
                 Err(other_file_system(present.fs_type.name(), asked))
             }
@@ -77,7 +71,7 @@ impl SourceImage {
 
 /// Whether the file system of `pending` can share blocks between files. A full one is taken for one that
 /// cannot: a controller that did not start there could delete nothing.
-pub(super) fn has_reflink(pending: &Arc<Pending>) -> Result<bool> {
+pub(super) fn has_reflink(pending: &Shelf) -> Result<bool> {
     match try_reflink(pending) {
         Err(error) if error.kind() == Kind::NoSpace => {
             log::warn!("volumes in use cannot be copied until the next start: {error}");
@@ -88,12 +82,11 @@ pub(super) fn has_reflink(pending: &Arc<Pending>) -> Result<bool> {
 }
 
 /// Shares a block between two files, if that is possible.
-fn try_reflink(pending: &Arc<Pending>) -> Result<bool> {
-    let (from, to) = (pending.draft()?, pending.draft()?);
+fn try_reflink(pending: &Shelf) -> Result<bool> {
+    let (from, to) = (Draft::begin(pending)?, Draft::begin(pending)?);
     let (source, target) = (from.make_image()?, to.make_image()?);
-    rustix::io::pwrite(&source, &[1; 4096], 0)
-        .map_err(|errno| failed("write to the directory of local volumes", errno))?;
-    Ok(fs::ioctl_ficlone(&target, &source).is_ok())
+    rustix::io::pwrite(&source, &[1; 4096], 0).map_err(failed("write", &from.image_path()))?;
+    Ok(ioctl_ficlone(&target, &source).is_ok())
 }
 
 impl Local {
@@ -107,21 +100,21 @@ impl Local {
                 path.display()
             ))
         };
-        let file = shelf.open_image(object, OFlags::RDONLY)?.ok_or_else(gone)?;
+        let file = shelf.open_image(object, false)?.ok_or_else(gone)?;
         let exclusive = is_volume && !self.reflink;
         let locked = if exclusive { FileLock::try_exclusive(file) } else { FileLock::try_shared(file) };
-        let Some(file) = locked.map_err(|error| not_locked(&path, &error))? else {
+        let Some(file) = locked.map_err(failed("lock", &path))? else {
             return Err(self.source_in_use(&path, &what)?);
         };
-        let stat = look(file.file(), &path)?;
+        let stat = file.file().metadata().map_err(failed("look at", &path))?;
         // Deleted between being opened and being locked.
-        if stat.st_nlink == 0 {
+        if stat.nlink() == 0 {
             return Err(gone());
         }
         Ok(SourceImage {
             file,
             path,
-            size: length(&stat),
+            size: stat.len(),
             allocated: allocated(&stat),
             what,
             is_volume,
@@ -153,15 +146,11 @@ impl Local {
             return self.clone_frozen(call, source, draft, &mount_points);
         }
         let image = draft.make_image()?;
-        crash::point("copy");
-        if self.reflink {
-            fs::ioctl_ficlone(&image, source.file.file()).map_err(|errno| {
-                failed(format_args!("clone {} for a copy of {}", source.path.display(), source.what), errno)
-            })?;
-        } else {
-            self.copy_data(call, source, &image)?;
-        }
-        crash::point("copied");
+        changing("copy", || match self.reflink {
+            true => ioctl_ficlone(&image, source.file.file())
+                .map_err(failed(format_args!("copy {} by a clone of", source.what), &source.path)),
+            false => self.copy_data(call, source, &image),
+        })?;
         Ok(image)
     }
 
@@ -183,25 +172,22 @@ impl Local {
         draft: &Draft,
         mount_points: &[PathBuf],
     ) -> Result<File> {
-        let marker = format!("{FREEZE}{}", self.pending.random_digits()?);
-        let path = self.pending.directory().path.join(&marker);
+        let marker = self.pending.at(&format!("{FREEZE}{}", random_digits()?))?;
         let places: Vec<_> = mount_points.iter().map(|path| path.as_os_str().as_bytes()).collect();
-        crash::point("write freeze marker");
-        std::fs::write(&path, places.join(&b'\n'))
-            .map_err(|error| Error::io(format_args!("write {}", path.display()), &error))?;
-        crash::point("freeze marker written");
+        changing("write freeze marker", || std::fs::write(&marker, places.join(&b'\n')))
+            .map_err(failed("write", &marker))?;
         self.loops
             .clone_frozen(call, mount_points, &source.path, &draft.image_path())
             .map_err(|error| error.context(format_args!("copy {} while it is frozen", source.what)))?;
         // After a failure the helper may still be at it: the marker stays for the next start.
-        self.pending.remove(&marker)?;
+        file::remove(&marker).map_err(failed("remove", &marker))?;
         draft.open_image()
     }
 
     /// Thaws what a copy before a crash may have left frozen.
     pub(super) fn thaw_left_over(&self, call: &Call, names: &[String]) {
         for marker in names.iter().filter(|name| name.starts_with(FREEZE)) {
-            let Ok(text) = std::fs::read(self.pending.directory().path.join(marker)) else { continue };
+            let Ok(text) = std::fs::read(self.pending.path_of(marker)) else { continue };
             for place in text.split(|byte| *byte == b'\n').filter(|place| !place.is_empty()) {
                 self.thaw(call, Path::new(OsStr::from_bytes(place)));
             }
@@ -223,7 +209,7 @@ impl Local {
 
     /// Copies what is data; holes stay holes.
     fn copy_data(&self, call: &Call, source: &SourceImage, image: &File) -> Result<()> {
-        FreeSpace::of(self.pending.directory())?.check(source.allocated, 0)?;
+        FreeSpace::of(&self.pending)?.check(source.allocated, 0)?;
         let show = |copied: u64| {
             call.enter_step(format!(
                 "copying {}: {} of {} MiB",
@@ -233,8 +219,8 @@ impl Local {
             ));
             Ok(())
         };
-        copy_sparse(source.file.file(), image, show).map(drop).map_err(|error| {
-            Error::io(format_args!("copy {} ({})", source.path.display(), source.what), &error)
-        })
+        copy_sparse(source.file.file(), image, show)
+            .map(drop)
+            .map_err(failed(format_args!("copy {} from", source.what), &source.path))
     }
 }

@@ -1,14 +1,13 @@
 //! What there is: volumes and snapshots as they lie in the directory, found by ID or by name.
 
-use rustix::fs::Stat;
+use std::fs::Metadata;
 
 use super::Local;
 use super::files::is_name;
-use super::image::{FreeSpace, allocated, length};
+use super::image::{FreeSpace, allocated};
 use super::parameters::Settings;
 use super::record::{PublishRecord, SnapshotRecord, VolumeRecord};
-use super::store::{PUBLISHED, RECORD};
-use crate::backend::creation_record::from_bytes;
+use super::store::PUBLISHED;
 use crate::backend::{Condition, Volume};
 use crate::csi::Map;
 use crate::error::{Error, Result};
@@ -33,7 +32,7 @@ pub(super) struct Found {
     pub record: Result<VolumeRecord, String>,
     pub published: Result<Option<PublishRecord>, String>,
     /// None if the image is missing.
-    pub image: Option<Stat>,
+    pub image: Option<Metadata>,
 }
 
 impl Found {
@@ -41,7 +40,7 @@ impl Found {
     /// missing.
     pub fn size(&self) -> u64 {
         let recorded = || self.record.as_ref().map_or(0, |record| record.size);
-        self.image.as_ref().map_or_else(recorded, length)
+        self.image.as_ref().map_or_else(recorded, Metadata::len)
     }
 
     pub fn preallocate(&self) -> bool {
@@ -57,10 +56,10 @@ impl Found {
             (Err(wrong), _) | (_, Err(wrong)) => return Some(wrong.clone()),
             (Ok(record), Ok(_)) => record,
         };
-        if length(stat) < record.size {
-            return Some(format!("its image was cut off: it has {} of {} bytes", length(stat), record.size));
+        if stat.len() < record.size {
+            return Some(format!("its image was cut off: it has {} of {} bytes", stat.len(), record.size));
         }
-        let promised = length(stat).saturating_sub(allocated(stat));
+        let promised = stat.len().saturating_sub(allocated(stat));
         (space.free < promised.min(space.total / 20)).then(|| {
             format!(
                 "the file system of local volumes is nearly full: {} bytes are free, {promised} more are \
@@ -103,24 +102,9 @@ impl Local {
 
     /// What lies under a name; None if nothing does.
     pub(super) fn look(&self, object: &str) -> Result<Option<Found>> {
-        let mut bytes = self.volumes.read(object, RECORD)?;
-        if bytes.is_none() {
-            if !self.volumes.has(object)? {
-                return Ok(None);
-            }
-            // It may have been made since the first look.
-            bytes = self.volumes.read(object, RECORD)?;
-        }
-        let path = |file: &str| self.volumes.path_of(object).join(file).display().to_string();
-        let missing =
-            || format!("{} is missing: it was put here by hand, or has lost its record", path(RECORD));
-        let record = bytes.ok_or_else(missing);
-        let record =
-            record.and_then(|bytes| from_bytes(&bytes).map_err(|wrong| format!("{} {wrong}", path(RECORD))));
-        let published = self.volumes.read(object, PUBLISHED)?.map(|bytes| from_bytes(&bytes)).transpose();
-        let published = published
-            .map(|record: Option<PublishRecord>| record.map(|record| self.named_now(record)))
-            .map_err(|wrong| format!("{} {wrong}", path(PUBLISHED)));
+        let Some(record) = self.volumes.record(object)? else { return Ok(None) };
+        let published = self.volumes.read(object, PUBLISHED)?;
+        let published = published.map(|read| read.map(|record| self.named_now(record))).transpose();
         Ok(Some(Found { record, published, image: self.volumes.stat_image(object)? }))
     }
 
@@ -156,20 +140,9 @@ impl Local {
     }
 
     pub(super) fn snapshot_record(&self, object: &str) -> Result<Option<SnapshotRecord>> {
-        let mut bytes = self.snapshots.read(object, RECORD)?;
-        if bytes.is_none() {
-            if !self.snapshots.has(object)? {
-                return Ok(None);
-            }
-            // It may have been taken since the first look.
-            bytes = self.snapshots.read(object, RECORD)?;
-        }
-        let record = bytes.ok_or_else(|| "is missing".to_string()).and_then(|bytes| from_bytes(&bytes));
-        let path = self.snapshots.path_of(object).join(RECORD);
-        record.map(Some).map_err(|wrong| {
+        self.snapshots.record(object)?.transpose().map_err(|wrong| {
             Error::internal(format!(
-                "{} {wrong}; restore it, or remove the directory if the snapshot is not needed",
-                path.display()
+                "{wrong}; restore it, or remove the directory if the snapshot is not needed"
             ))
         })
     }

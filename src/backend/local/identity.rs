@@ -11,7 +11,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::files::failed_io;
+use super::files::failed;
 use super::{lock_file, try_lock};
 use crate::error::{Error, Result};
 use crate::ids::is_hex;
@@ -102,10 +102,11 @@ fn read(path: &Path) -> Result<Option<String>> {
             path.display()
         ))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed_io(path, &error)),
+        Err(error) => Err(failed("read", path)(error)),
     }
 }
 
 fn write(path: &Path, id: &str) -> Result<()> {
-    file::write_whole(path, &format!("{id}\n")).map_err(|error| failed_io(path, &error))
+    let made = path.parent().map_or(Ok(()), file::ensure_dir);
+    made.and_then(|()| file::write_whole(path, format!("{id}\n"))).map_err(failed("write", path))
 }

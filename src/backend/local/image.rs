@@ -1,18 +1,17 @@
 //! The file with a volume's content: its length, its blocks, and the room there is for them.
 
-#![expect(clippy::disallowed_methods, reason = "what it writes is to be durable")]
-
-use std::fs::File;
+use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::{self, FallocateFlags, Stat};
+use rustix::fs::{self, FallocateFlags};
 use rustix::io::Errno;
 
-use super::directory::Directory;
 use super::files::failed;
+use super::store::Shelf;
 use crate::backend::size::{Bounds, LARGEST, round_down};
 use crate::error::{Error, Result};
-use crate::sys::crash;
+use crate::sys::{changing, file};
 
 /// The smallest volume, in bytes.
 const SMALLEST: u64 = 1 << 20;
@@ -32,9 +31,8 @@ pub(super) struct FreeSpace {
 }
 
 impl FreeSpace {
-    pub fn of(directory: &Directory) -> Result<Self> {
-        let found = fs::fstatfs(&directory.fd)
-            .map_err(|errno| failed(format_args!("ask how full {} is", directory.path.display()), errno))?;
+    pub fn of(shelf: &Shelf) -> Result<Self> {
+        let found = fs::fstatfs(&shelf.open).map_err(failed("ask how full is", &shelf.path))?;
         let block = found.f_frsize as u64;
         Ok(Self {
             free: found.f_bavail.saturating_mul(block),
@@ -79,83 +77,54 @@ fn largest_file(fs_type: u64, block: u64) -> u64 {
 
 /// Bytes of the file that have blocks. Blocks are counted in 512 bytes, whatever the file system's are
 /// (stat(2)).
-pub(super) fn allocated(stat: &Stat) -> u64 {
-    u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512)
-}
-
-/// The length of a file.
-pub(super) fn length(stat: &Stat) -> u64 {
-    u64::try_from(stat.st_size).unwrap_or(0)
+pub(super) fn allocated(stat: &Metadata) -> u64 {
+    stat.blocks().saturating_mul(512)
 }
 
 /// Gives a new image its length, with all its blocks if it is to be preallocated. The room for it is checked
 /// after the length, so that a size which the file system can never have is told from one it has no space for
 /// now.
-pub(super) fn finish(
-    image: &File,
-    path: &Path,
-    size: u64,
-    preallocate: bool,
-    directory: &Directory,
-) -> Result<()> {
-    let present = allocated(&look(image, path)?);
+pub(super) fn finish(image: &File, path: &Path, size: u64, preallocate: bool, shelf: &Shelf) -> Result<()> {
+    let present = allocated(&image.metadata().map_err(failed("look at", path))?);
     lengthen(image, path, size)?;
-    FreeSpace::of(directory)?.check(size, present)?;
+    FreeSpace::of(shelf)?.check(size, present)?;
     if preallocate { fill(image, path, size) } else { Ok(()) }
 }
 
 /// Makes an image longer that may be in use. The length comes last and is never undone: the loop device,
 /// and the file system on it, may have grown in that moment. On failure the image is as it was.
-pub(super) fn grow(
-    image: &File,
-    path: &Path,
-    size: u64,
-    preallocate: bool,
-    directory: &Directory,
-) -> Result<()> {
-    let stat = look(image, path)?;
-    FreeSpace::of(directory)?.check(size, allocated(&stat))?;
+pub(super) fn grow(image: &File, path: &Path, size: u64, preallocate: bool, shelf: &Shelf) -> Result<()> {
+    let stat = image.metadata().map_err(failed("look at", path))?;
+    FreeSpace::of(shelf)?.check(size, allocated(&stat))?;
     if preallocate && let Err(error) = fill(image, path, size) {
         // The same length again: frees the blocks behind the end (ftruncate(2)).
-        if let Err(errno) = fs::ftruncate(image, length(&stat)) {
-            log::warn!("{} keeps blocks behind its end: {errno}", path.display());
+        if let Err(error) = image.set_len(stat.len()) {
+            log::warn!("{} keeps blocks behind its end: {error}", path.display());
         }
         return Err(error);
     }
     lengthen(image, path, size)?;
-    crash::point("sync image");
-    image.sync_all().map_err(|error| Error::io(format_args!("sync {}", path.display()), &error))
-}
-
-/// Length, blocks and identity of an open image.
-pub(super) fn look(image: &File, path: &Path) -> Result<Stat> {
-    fs::fstat(image).map_err(|errno| failed(format_args!("look at {}", path.display()), errno))
+    file::sync_file(image).map_err(failed("sync", path))
 }
 
 fn lengthen(image: &File, path: &Path, size: u64) -> Result<()> {
-    crash::point("set length");
-    fs::ftruncate(image, size).map_err(|errno| match errno {
+    changing("set length", || fs::ftruncate(image, size)).map_err(|errno| {
         // A size beyond what the file system counts with: EFBIG, on some kernels EINVAL.
-        Errno::FBIG | Errno::INVAL => {
-            failed(format_args!("a file of {size} bytes at {}: ask for less", path.display()), Errno::FBIG)
-        }
-        errno => failed(format_args!("make {} {size} bytes long", path.display()), errno),
-    })?;
-    crash::point("length set");
-    Ok(())
+        let errno = if errno == Errno::INVAL { Errno::FBIG } else { errno };
+        let error = failed(format_args!("set the length to {size} bytes of"), path)(errno);
+        if errno == Errno::FBIG { error.hint("ask for less") } else { error }
+    })
 }
 
 /// Gives the image all its blocks.
 fn fill(image: &File, path: &Path, size: u64) -> Result<()> {
-    crash::point("allocate");
-    let filled = fs::fallocate(image, FallocateFlags::KEEP_SIZE, 0, size);
-    crash::point("allocated");
+    let filled = changing("allocate", || fs::fallocate(image, FallocateFlags::KEEP_SIZE, 0, size));
     filled.map_err(|errno| match errno {
         Errno::OPNOTSUPP => Error::invalid(format!(
             "the parameter \"preallocate\" is true, but the file system of {} cannot allocate ahead: leave \
              the parameter out",
             path.display()
         )),
-        errno => failed(format_args!("allocate {size} bytes for {}", path.display()), errno),
+        errno => failed(format_args!("allocate {size} bytes for"), path)(errno),
     })
 }

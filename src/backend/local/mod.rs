@@ -20,7 +20,6 @@
 
 mod attach;
 mod copy;
-mod directory;
 mod files;
 mod find;
 mod identity;
@@ -41,11 +40,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use self::files::not_locked;
+use self::files::failed;
 pub use self::identity::{is_known, name_of_node, write_name_of_node};
 pub use self::loops::Loops;
 use self::parameters::Settings;
-use self::store::{Pending, Shelf};
+use self::store::{Shelf, discard};
 use super::{
     Backend, NodeDriver, Placement, PlacementRequest, Publisher, Served, Service, Snapshots, Traits, Volumes,
 };
@@ -69,7 +68,7 @@ pub struct Local {
     topology_key: String,
     volumes: Shelf,
     snapshots: Shelf,
-    pending: Arc<Pending>,
+    pending: Shelf,
     loops: Arc<dyn Loops>,
     reflink: bool,
     /// Where the ID of the directory is remembered; None where another daemon is the controller.
@@ -99,10 +98,10 @@ impl Local {
             Some(_) => name_of_node(&root)?,
             None => NodeName::recall(&identity::name_file(&root), node.current())?,
         };
-        let pending = Arc::new(Pending::ensure(root.join("pending"))?);
+        let pending = Shelf::ensure(root.join("pending"))?;
         Ok(Self {
-            volumes: Shelf::ensure(root.join("volumes"), &pending)?,
-            snapshots: Shelf::ensure(root.join("snapshots"), &pending)?,
+            volumes: Shelf::ensure(root.join("volumes"))?,
+            snapshots: Shelf::ensure(root.join("snapshots"))?,
             reflink: identity.is_some() && copy::has_reflink(&pending)?,
             node: known.map_or_else(|| node.clone(), |known| node.joined(&known)),
             topology_key: segment_key(plugin, NODE_LABEL),
@@ -160,13 +159,9 @@ impl Local {
     /// Removes what a crash left half made or half removed. One thing that resists does not keep the daemon
     /// from starting.
     fn sweep(&self) -> Result<()> {
-        let names = self.pending.directory().names()?;
+        let names = self.pending.names()?;
         self.thaw_left_over(&Call::internal("recover"), &names);
-        for name in &names {
-            if let Err(error) = self.pending.remove(name) {
-                log::warn!("a half-made object stays behind until the next start: {error}");
-            }
-        }
+        names.iter().for_each(|name| discard(&self.pending.path_of(name)));
         Ok(())
     }
 
@@ -214,9 +209,7 @@ fn lock_file(root: &Path) -> PathBuf {
 /// Takes the lock of a directory; None while another process has it.
 fn try_lock(root: &Path) -> Result<Option<FileLock>> {
     let path = lock_file(root);
-    let file =
-        file::open_lock(&path).map_err(|error| Error::io(format_args!("open {}", path.display()), &error))?;
-    FileLock::try_exclusive(file).map_err(|error| not_locked(&path, &error))
+    file::open_lock(&path).and_then(FileLock::try_exclusive).map_err(failed("lock", &path))
 }
 
 impl Backend for Local {
@@ -279,8 +272,8 @@ impl Backend for Local {
             identity::ensure_same(&self.root, remembered, &self.node)?;
         }
         // A crash may have come between a rename and its sync: from here on what is seen is durable.
-        self.volumes.directory().sync()?;
-        self.snapshots.directory().sync()?;
+        self.volumes.sync()?;
+        self.snapshots.sync()?;
         self.sweep()
     }
 

@@ -4,7 +4,7 @@
 use super::Local;
 use super::record::PublishRecord;
 use super::store::PUBLISHED;
-use crate::backend::creation_record::{from_bytes, to_bytes};
+use crate::backend::creation_record::to_bytes;
 use crate::backend::{Publication, PublishedBy, Publisher, Unpublished};
 use crate::csi::Map;
 use crate::dispatch::Call;
@@ -35,19 +35,12 @@ impl Publisher for Local {
         node: Option<&str>,
         _secrets: &Secrets,
     ) -> Result<Unpublished> {
-        if self.look_up(id)?.is_none() {
-            return Ok(Unpublished::NoVolume);
-        }
+        let Some(found) = self.look_up(id)? else { return Ok(Unpublished::NoVolume) };
         if node.is_some_and(|node| !self.node.has(node)) {
             return Ok(Unpublished::NoNode);
         }
-        let recorded = self.volumes.read(&id.object, PUBLISHED)?;
-        let elsewhere = |bytes: &Vec<u8>| {
-            let record: Result<PublishRecord, String> = from_bytes(bytes);
-            node.is_some() && record.is_ok_and(|record| !self.node.has(&record.node))
-        };
-        match recorded {
-            Some(bytes) if elsewhere(&bytes) => {}
+        match found.published {
+            Ok(Some(record)) if node.is_some() && !self.node.has(&record.node) => {}
             _ => self.volumes.remove_file(&id.object, PUBLISHED)?,
         }
         Ok(Unpublished::Done)

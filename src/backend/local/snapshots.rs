@@ -3,7 +3,7 @@
 use super::Local;
 use super::find::{in_snapshot, snapshot_object};
 use super::record::{SnapshotRecord, Time};
-use super::store::{Finished, RECORD};
+use super::store::{Draft, RECORD};
 use crate::backend::creation_record::{VERSION, to_bytes};
 use crate::backend::{Deleted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots};
 use crate::dispatch::Call;
@@ -25,7 +25,7 @@ impl Snapshots for Local {
             }
         };
         let source = VolumeId { incarnation: Some(incarnation.clone()), ..new.source.clone() };
-        let draft = self.pending.draft()?;
+        let draft = Draft::begin(&self.pending)?;
         let opened = self.open_source(&self.volumes, &source.object, format!("volume {source}"))?;
         let record = SnapshotRecord {
             version: VERSION,
@@ -41,8 +41,8 @@ impl Snapshots for Local {
             .map_err(|error| error.context(format_args!("take snapshot {:?}", new.name)))?;
         draft.seal(&image, &to_bytes(&record)?)?;
         match draft.finish(&self.snapshots, &object)? {
-            Finished::Done => self.describe_snapshot(&object, &record),
-            Finished::NameTaken => Err(Error::unavailable(format!(
+            true => self.describe_snapshot(&object, &record),
+            false => Err(Error::unavailable(format!(
                 "{object} is there already, though its name was just drawn: try again"
             ))),
         }
@@ -53,9 +53,7 @@ impl Snapshots for Local {
             return Ok(Deleted::Absent);
         }
         let object = snapshot_object(&id.snapshot);
-        let lock = self.snapshots.lock_for_deletion(&object, &format!("snapshot {id}"))?;
-        self.snapshots.retire(&object)?;
-        drop(lock);
+        self.snapshots.retire(&object, &format!("snapshot {id}"), &self.pending)?;
         Ok(Deleted::Gone)
     }
 

@@ -1,14 +1,15 @@
 //! Volumes: making, finding, listing, expanding and deleting them.
 
-use rustix::fs::OFlags;
+use std::fs::Metadata;
 
 use super::Local;
 use super::copy::SourceImage;
+use super::files::failed;
 use super::find::{self, Found};
-use super::image::{self, FreeSpace, allocated, length, look};
+use super::image::{self, FreeSpace, allocated};
 use super::parameters::{self, Settings};
 use super::record::VolumeRecord;
-use super::store::{Finished, RECORD, Shelf};
+use super::store::{Draft, RECORD, Shelf, random_digits};
 use crate::backend::creation_record::to_bytes;
 use crate::backend::parameters::formatted_with;
 use crate::backend::{
@@ -23,22 +24,21 @@ use crate::secrets::Secrets;
 impl Local {
     /// Makes the volume under its final name; None if somebody else has just done so.
     fn make_volume(&self, call: &Call, new: &NewVolume, settings: &Settings) -> Result<Option<Found>> {
-        let incarnation = self.pending.random_digits()?;
+        let incarnation = random_digits()?;
         let source = new.source.as_ref().map(|(_, origin)| self.source_of(origin)).transpose()?;
         let (size, fs_type) = self.size_and_file_system(new, settings, source.as_ref())?;
         let record = VolumeRecord::new(new, incarnation, size, fs_type);
-        let draft = self.pending.draft()?;
+        let draft = Draft::begin(&self.pending)?;
         let image = match &source {
             Some(source) => self.copy(call, source, &draft)?,
             None => draft.make_image()?,
         };
         let path = draft.image_path();
-        image::finish(&image, &path, size, settings.preallocate, self.pending.directory())?;
+        image::finish(&image, &path, size, settings.preallocate, &self.pending)?;
         draft.seal(&image, &to_bytes(&record)?)?;
-        let stat = look(&image, &path)?;
+        let stat = image.metadata().map_err(failed("look at", &path))?;
         let found = Found { record: Ok(record), published: Ok(None), image: Some(stat) };
-        let finished = draft.finish(&self.volumes, &new.object)?;
-        Ok((finished == Finished::Done).then_some(found))
+        Ok(draft.finish(&self.volumes, &new.object)?.then_some(found))
     }
 
     /// The size of a new volume and the file system that it is for: as its parameters say, else as it will be
@@ -56,7 +56,7 @@ impl Local {
         let fs_type = asked.or_else(|| source?.fs_type.clone());
         let formatted_with =
             formatted_with(settings.fs_type.as_deref(), &new.capabilities, fs_type.as_deref());
-        let bounds = FreeSpace::of(self.volumes.directory())?.bounds(formatted_with);
+        let bounds = FreeSpace::of(&self.volumes)?.bounds(formatted_with);
         Ok((bounds.of_new(&new.size, source.map(|source| source.size))?, fs_type))
     }
 
@@ -75,25 +75,25 @@ impl Local {
                 self.volume_id(&new.object, Some(record.incarnation.clone()))
             )));
         }
-        Ok(self.describe(&new.object, found, FreeSpace::of(self.volumes.directory())?))
+        Ok(self.describe(&new.object, found, FreeSpace::of(&self.volumes)?))
     }
 
     fn source_of(&self, origin: &Origin) -> Result<SourceImage> {
-        match origin {
+        let (mut source, fs_type) = match origin {
             Origin::Snapshot(id) => {
                 let absent = || Error::not_found(format!("snapshot {id}, the source, does not exist"));
                 let record = self.record_of_snapshot(id)?.ok_or_else(absent)?;
                 let object = find::snapshot_object(&id.snapshot);
-                Ok(self
-                    .open_source(&self.snapshots, &object, format!("snapshot {id}"))?
-                    .made_for(record.fs_type))
+                (self.open_source(&self.snapshots, &object, format!("snapshot {id}"))?, record.fs_type)
             }
             Origin::Volume(id) => {
                 let found = self.existing(id).map_err(|error| error.context("the source"))?;
                 let fs_type = found.record.ok().and_then(|record| record.asked.fs_type);
-                Ok(self.open_source(&self.volumes, &id.object, format!("volume {id}"))?.made_for(fs_type))
+                (self.open_source(&self.volumes, &id.object, format!("volume {id}"))?, fs_type)
             }
-        }
+        };
+        source.fs_type = fs_type;
+        Ok(source)
     }
 
     fn refuse_published(&self, id: &VolumeId, found: &Found) -> Result<()> {
@@ -121,18 +121,13 @@ impl Local {
     fn grow_image(&self, call: &Call, id: &VolumeId, range: &SizeRange, found: &Found) -> Result<u64> {
         let missing =
             || Error::precondition("its image is missing: restore it from a backup, or delete the volume");
-        let present = found.image.as_ref().map(length).ok_or_else(missing)?;
-        let size = FreeSpace::of(self.volumes.directory())?.bounds(None).of_expanded(range, present)?;
+        let present = found.image.as_ref().map(Metadata::len).ok_or_else(missing)?;
+        let size = FreeSpace::of(&self.volumes)?.bounds(None).of_expanded(range, present)?;
         if size > present {
             call.enter_step(format!("expanding from {present} to {size} bytes"));
-            let image = self.volumes.open_image(&id.object, OFlags::RDWR)?.ok_or_else(missing)?;
-            image::grow(
-                &image,
-                &self.volumes.image_path(&id.object),
-                size,
-                found.preallocate(),
-                self.volumes.directory(),
-            )?;
+            let image = self.volumes.open_image(&id.object, true)?.ok_or_else(missing)?;
+            let path = self.volumes.image_path(&id.object);
+            image::grow(&image, &path, size, found.preallocate(), &self.volumes)?;
         }
         Ok(size)
     }
@@ -140,9 +135,9 @@ impl Local {
     /// Bytes that the objects of a shelf may still take.
     pub(super) fn promised(&self, shelf: &Shelf) -> Result<u64> {
         let mut promised: u64 = 0;
-        for name in shelf.directory().names()? {
+        for name in shelf.names()? {
             if let Some(stat) = shelf.stat_image(&name)? {
-                promised = promised.saturating_add(length(&stat).saturating_sub(allocated(&stat)));
+                promised = promised.saturating_add(stat.len().saturating_sub(allocated(&stat)));
             }
         }
         Ok(promised)
@@ -167,10 +162,10 @@ impl Volumes for Local {
             .make_volume(call, new, &settings)
             .map_err(|error| error.context(format_args!("create volume {:?}", new.name)))?
         {
-            return Ok(self.describe(&new.object, &made, FreeSpace::of(self.volumes.directory())?));
+            return Ok(self.describe(&new.object, &made, FreeSpace::of(&self.volumes)?));
         }
         // Made by another process meanwhile, and perhaps not synced yet.
-        self.volumes.directory().sync()?;
+        self.volumes.sync()?;
         match self.look(&new.object)? {
             Some(found) => self.same_volume(new, &found),
             None => Err(Error::unavailable(format!(
@@ -192,15 +187,13 @@ impl Volumes for Local {
         record_deletion()?;
         self.refuse_published(id, &found)?;
         self.refuse_attached(id)?;
-        let lock = self.volumes.lock_for_deletion(&id.object, &format!("volume {id}"))?;
-        self.volumes.retire(&id.object)?;
-        drop(lock);
+        self.volumes.retire(&id.object, &format!("volume {id}"), &self.pending)?;
         Ok(Deleted::Gone)
     }
 
     fn find(&self, _call: &Call, id: &VolumeId, _secrets: &Secrets) -> Result<Option<Volume>> {
         let Some(found) = self.look_up(id)? else { return Ok(None) };
-        Ok(Some(self.describe(&id.object, &found, FreeSpace::of(self.volumes.directory())?)))
+        Ok(Some(self.describe(&id.object, &found, FreeSpace::of(&self.volumes)?)))
     }
 
     fn list(&self, _call: &Call, after: &str, limit: usize) -> Result<Page<Volume>> {
@@ -208,7 +201,7 @@ impl Volumes for Local {
         let fits = |name: &str| self.volume_id(name, None).fits();
         let (names, more) = self.volumes.page(after, limit, fits)?;
         let next = names.last().filter(|_| more).cloned();
-        let space = FreeSpace::of(self.volumes.directory())?;
+        let space = FreeSpace::of(&self.volumes)?;
         let mut entries = Vec::with_capacity(names.len());
         for name in &names {
             // One that has vanished since is left out; one that cannot be read must not hide the others.
@@ -225,7 +218,7 @@ impl Volumes for Local {
         let settings = Settings::parse(parameters, &Map::new())?;
         let fs_type = settings.fs_type_for(uses);
         let formatted_with = formatted_with(settings.fs_type.as_deref(), uses, fs_type.as_deref());
-        let space = FreeSpace::of(self.volumes.directory())?;
+        let space = FreeSpace::of(&self.volumes)?;
         let promised = self.promised(&self.volumes)?.saturating_add(self.promised(&self.snapshots)?);
         Ok(Capacity {
             available: space.free.saturating_sub(promised),

@@ -1,5 +1,6 @@
 //! What a start finds after a crash at any step, made by hand.
 
+use super::super::store::Draft;
 use super::*;
 use crate::backend::Deleted;
 
@@ -34,7 +35,7 @@ fn a_start_removes_what_is_pending() {
 #[test]
 fn a_draft_that_was_not_renamed_does_not_hinder_the_repeat() {
     let it = fixture();
-    let draft = it.local.pending.draft().unwrap();
+    let draft = Draft::begin(&it.local.pending).unwrap();
     draft.seal(&draft.make_image().unwrap(), b"{}").unwrap();
     std::mem::forget(draft);
     let it = restarted(it);
@@ -135,4 +136,42 @@ fn another_directory_in_the_place_of_the_one_with_volumes_is_refused() {
     // A state directory that was lost.
     std::fs::remove_file(root.with_extension("id")).unwrap();
     Fixture::at(root);
+}
+
+/// As where its disk is unmounted lazily, or another one is mounted over it.
+#[test]
+fn another_directory_in_the_place_of_the_open_one_is_refused() {
+    let it = fixture();
+    let volume = it.volume("a", MIB);
+    let (volumes, away) = (it.root.join("volumes"), it.root.join("away"));
+    std::fs::rename(&volumes, &away).unwrap();
+    let refused_everywhere = || {
+        let parts = [volumes.to_str().unwrap(), "put that back, or restart cephlet"];
+        refused(it.create(&it.new_volume("b", MIB)), Kind::Unavailable, &parts);
+        refused(it.delete(&volume.id), Kind::Unavailable, &parts);
+        refused(it.local.find(&it.call, &volume.id, &it.none), Kind::Unavailable, &parts);
+        refused(it.local.list(&it.call, "", 0), Kind::Unavailable, &parts);
+        refused(it.snapshot("s", &volume), Kind::Unavailable, &parts);
+    };
+    refused_everywhere();
+    std::fs::create_dir(&volumes).unwrap();
+    refused_everywhere();
+    assert!(it.names("volumes").is_empty() && it.names("pending").is_empty());
+    std::fs::remove_dir(&volumes).unwrap();
+    std::fs::rename(&away, &volumes).unwrap();
+    assert_eq!(it.delete(&volume.id).unwrap(), Deleted::Gone);
+}
+
+#[test]
+fn a_link_in_the_place_of_a_volume_is_not_followed_by_what_writes() {
+    let it = fixture();
+    let volume = it.volume("a", MIB);
+    let (own, away) = (it.root.join("volumes").join(&volume.id.object), it.root.join("away"));
+    std::fs::rename(&own, &away).unwrap();
+    std::os::unix::fs::symlink(&away, &own).unwrap();
+    let publication =
+        crate::backend::Publication { node: NODE.into(), capability: block(), read_only: false };
+    let published = it.local.publish(&it.call, &volume.id, &publication, &it.none);
+    refused(published, Kind::Internal, &[own.to_str().unwrap()]);
+    assert!(!away.join("published").exists());
 }
