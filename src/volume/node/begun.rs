@@ -115,7 +115,7 @@ mod tests {
         let id = scene.create();
         let told = scene.publish_to(&id, "n1");
         let (image, operations) = (&told["imageId"], &scene.operations);
-        let (call, backend) = (Call::internal("test"), operations.backends.by_kind(&id.place).unwrap());
+        let backend = operations.backends.by_kind(&id.place).unwrap();
         for (earlier, is_kept) in [(told["publication"].as_str(), true), ("0123456789abcdef", false)] {
             let attached = AttachedImage { image: image.clone(), publication: earlier.into() };
             let begun = Some(formatting(image, earlier));

@@ -71,7 +71,7 @@ impl Operations {
             // What is attached, but mounted nowhere, may be what an earlier call was not sure of.
             Err(error) if was_mounted && !was_lost && is_no_answer(&error) => {
                 log::warn!("volume {id}: whether it may be used as published now is not known: {error}");
-                Ok(volume)
+                Ok(())
             }
             Err(error) => Err(error),
         }

@@ -91,7 +91,8 @@ impl Operations {
                 false => self.write_record(volume, NodeRecord { attached: attached.clone(), ..record }),
             }
         };
-        let attached = volume.backend.node().attach(volume.call, volume.id, found.as_ref(), context, &write_down);
+        let attached =
+            volume.backend.node().attach(volume.call, volume.id, found.as_ref(), context, &write_down);
         let attached = attached.inspect_err(|_| volume.look_again())?;
         volume.was_attached(attached, &context.capability.access);
         Ok(())
