@@ -49,8 +49,8 @@ fn a_call_whose_cluster_is_set_up_while_it_waits_works_under_a_lock_or_not_at_al
     fs::write(dir.path().join("key"), "AQAAAAAAAAAAABAAAAAAAAAAAAAAAAAAAAAAAA==").unwrap();
     write_clusters(dir.path(), &["another"]);
     let host = HostCluster { conf: "/nonexistent/ceph.conf".into(), ..HostCluster::default() };
-    let path = dir.path().join("clusters.toml");
-    let clusters = Arc::new(Clusters::load(ClusterSource::File { path, credentials: None, host }));
+    let file = Some(dir.path().join("clusters.toml"));
+    let clusters = Arc::new(Clusters::load(ClusterSource { file, credentials: None, host }));
     let cluster = FakeCluster::new();
     let id = Scene::with(cluster.clone(), ONE, &["ceph"]).create();
     let scene = Scene::of(cluster.clone(), controller_with(&clusters, &cluster, ONE));
