@@ -100,8 +100,8 @@ impl Operations {
     }
 
     /// Resolves an ID, given with its place and the key of its lock. An object that only the controller of
-    /// another node can reach, or that lies in a cluster that is not set up, is refused: it is not absent, and
-    /// must not be reported as deleted.
+    /// another node can reach, or that lies in a cluster that is not set up, is refused: it is not absent,
+    /// and must not be reported as deleted.
     fn target<I>(&self, kind: &'static str, text: String, parsed: Option<(Place, String, I)>) -> Target<I> {
         let known = parsed.and_then(|(place, key, id)| {
             let backend = Arc::clone(self.backends.by_kind(&place)?);
