@@ -48,5 +48,3 @@ pub use config::{Config, Role, VARIABLES};
 pub use grpc::proto;
 pub use ids::MAX_NODE;
 pub use journal::{Change, Journal, RealDisk, Table};
-pub use kernel::rbd::name_key;
-pub use sys::rbd::Bus;

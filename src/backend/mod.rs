@@ -235,12 +235,14 @@ pub trait Fencing: Send + Sync {
 
 /// Attaches volumes to this node.
 pub trait NodeDriver {
-    /// Attaches the volume to this node, or finds what it is attached as. `write_down` is called first where
-    /// the image may be another one than the ID says; all other calls are made with an ID that has it.
+    /// Attaches the volume to this node, or takes what it was `found` attached as in this call. `write_down`
+    /// is called first where the image may be another one than the ID says; all other calls are made with an
+    /// ID that has it.
     fn attach(
         &self,
         call: &Call,
         id: &VolumeId,
+        found: Option<&Attachment>,
         context: &NodeContext<'_>,
         write_down: WriteDown<'_>,
     ) -> Result<Attachment>;
@@ -282,7 +284,7 @@ pub trait NodeDriver {
         &self,
         _call: &Call,
         _id: &VolumeId,
-        _attached_for: &str,
+        (_attachment, _attached_for): (&Attachment, &str),
         _wanted: &NodeContext<'_>,
     ) -> Result<Condition> {
         Ok(None)

@@ -9,8 +9,10 @@
 //! helper is always of the daemon's version, even when an upgrade has replaced or removed that file; no
 //! descriptor and no path need be kept for it.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use super::{Class, CommandError};
 use crate::dispatch::Call;
@@ -26,6 +28,21 @@ pub trait Helper: Send + Sync {
     /// # Errors
     /// Every way in which the helper did not answer. What it answers is the business of who asked.
     fn ask(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, CommandError>;
+
+    /// The same by a process that keeps `held` open, and so holds the lock that belongs to it, until it is
+    /// gone. A stand-in that starts no process holds nothing.
+    ///
+    /// # Errors
+    /// As [`Helper::ask`].
+    fn ask_holding(
+        &self,
+        call: &Call,
+        (step, class): (&str, Class),
+        request: &[u8],
+        _held: &Arc<File>,
+    ) -> Result<Vec<u8>, CommandError> {
+        self.ask(call, step, class, request)
+    }
 }
 
 /// The helper's side: reads the request, has it handled, writes the reply. Call it before anything is opened.

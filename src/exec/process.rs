@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -16,7 +17,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::Why;
-use super::command::{Input, KeptOpen, MemoryFile, Output};
+use super::command::{Input, MemoryFile, Output};
 use super::starter::Starter;
 use super::stream::{Keep, Stream};
 use crate::sys::process::{Orphaned, isolate};
@@ -30,7 +31,7 @@ pub(super) struct Start<'a> {
     pub(super) search_path: &'a OsStr,
     pub(super) stdin: &'a Input,
     pub(super) files: &'a [MemoryFile],
-    pub(super) kept_open: Option<&'a KeptOpen>,
+    pub(super) kept_open: Option<&'a Arc<File>>,
     /// How much it may write to stdout, in bytes.
     pub(super) stdout_limit: usize,
     /// What becomes of it when the daemon dies.
@@ -51,7 +52,7 @@ impl Start<'_> {
             memory("stdin", &self.stdin.bytes, self.stdin.length)?.into()
         };
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let kept_open = self.kept_open.map(|file| file.0.try_clone()).transpose()?.map(OwnedFd::from);
+        let kept_open = self.kept_open.map(|file| file.try_clone()).transpose()?.map(OwnedFd::from);
         isolate(&mut command, self.orphaned, files.into_iter().chain(kept_open).collect());
         Ok(command)
     }

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use rustix::process::Signal;
 use super::command::Input;
 use super::guard;
 use super::helper::{HELPER_ARGUMENT, Helper};
+use super::limits::ProcessLimits;
 use super::process::{Process, Start, WaitEnd};
 use super::reaper::{Orphan, Reaper};
 use super::starter::Starter;
@@ -28,38 +30,6 @@ use crate::sys::process::{Orphaned, keep_ended_children};
 /// How often, for a process that need not be waited for beyond its client's deadline, that deadline is asked
 /// for.
 const TICK: Duration = Duration::from_secs(1);
-
-/// How many processes run at once, how long they may take and how much they may say.
-#[derive(Clone, Debug)]
-pub struct ProcessLimits {
-    /// Tools at once in a bulkhead (CEPHLET_TOOLS).
-    pub tools: usize,
-    /// Helpers at once in a bulkhead.
-    pub helpers: usize,
-    /// Processes of a bulkhead that hang in the kernel, beyond which no other of it is started.
-    pub stuck: usize,
-    /// Deadline of [`Class::Question`].
-    pub question: Duration,
-    /// Deadline of [`Class::Listing`].
-    pub listing: Duration,
-    /// Deadline of [`Class::Change`] (CEPHLET_TOOL_TIMEOUT).
-    pub change: Duration,
-    /// From TERM to KILL.
-    pub grace: Duration,
-    /// From KILL until the process is given to the reaper.
-    pub last_wait: Duration,
-    /// Bytes of stdout.
-    pub stdout: usize,
-}
-
-impl ProcessLimits {
-    /// The limits of a daemon that runs `tools` tools at once and gives a change `change`.
-    pub fn new(tools: usize, change: Duration) -> Self {
-        let seconds = Duration::from_secs;
-        let (question, listing, grace, last_wait) = (seconds(30), seconds(600), seconds(2), seconds(2));
-        Self { tools, helpers: 32, stuck: 256, question, listing, change, grace, last_wait, stdout: 16 << 20 }
-    }
-}
 
 /// How many processes were started since the daemon began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -333,16 +303,23 @@ impl Processes {
         };
         let orphaned = orphaned(cmd.class, cmd.outlives);
         let start = self.start(program, cmd.tool.file_name(), args, &cmd.stdin, orphaned);
-        let start = Start { files: &cmd.files, kept_open: cmd.kept_open.as_ref(), ..start };
+        let start = Start { files: &cmd.files, kept_open: cmd.kept_open.as_ref().map(|it| &it.0), ..start };
         self.perform(Task { call, command, class: cmd.class, start, permit }, &self.tools_started)
     }
 
-    fn run_helper(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, Why> {
+    fn run_helper(
+        &self,
+        call: &Call,
+        (step, class): (&str, Class),
+        request: &[u8],
+        kept_open: Option<&Arc<File>>,
+    ) -> Result<Vec<u8>, Why> {
         let _watched = Watched::new(self);
         let permit = self.permit(&self.helpers_running, call, (step, class), call.bulkhead())?;
         let args = [OsString::from(HELPER_ARGUMENT)];
         let request = Input::from(request);
         let start = self.start(&self.helper_program, "cephlet", &args, &request, orphaned(class, false));
+        let start = Start { kept_open, ..start };
         let task = Task { call, command: step, class, start, permit };
         self.perform(task, &self.helpers_started).map(|output| output.stdout)
     }
@@ -350,7 +327,17 @@ impl Processes {
 
 impl Helper for Processes {
     fn ask(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
-        self.run_helper(call, step, class, request).map_err(|why| why.of(step))
+        self.run_helper(call, (step, class), request, None).map_err(|why| why.of(step))
+    }
+
+    fn ask_holding(
+        &self,
+        call: &Call,
+        (step, class): (&str, Class),
+        request: &[u8],
+        held: &Arc<File>,
+    ) -> Result<Vec<u8>, CommandError> {
+        self.run_helper(call, (step, class), request, Some(held)).map_err(|why| why.of(step))
     }
 }
 

@@ -1,9 +1,10 @@
 //! RBD images mapped by the kernel, through its own files: no tool, no Ceph package, and no secret in any
 //! command line or attribute.
 //!
-//! The helper holds the image's lock from before it looks until the device is there, so one image gets one
-//! device, also when a helper whose daemon is gone is still at it. Killed, a helper leaves no device, or one
-//! that the next look finds.
+//! The helper holds the image's lock, which it has from who asks, until it is gone: also one whose daemon was
+//! killed and whose system call goes on. So nobody maps or unmaps the image beside it. Killed, a helper
+//! leaves no device, or one that the next look finds. Those who know nothing of the lock are found
+//! afterwards: of two who map an image at once, the later one sees both devices and takes its own away.
 
 use std::fmt;
 use std::io;
@@ -12,14 +13,14 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::failure::{Answer, During, SyscallFailure};
-use super::{HelperReply, HelperRequest, Kernel, unexpected};
+use super::{HelperReply, HelperRequest, Kernel, read_reply, to_bytes, unexpected};
 use crate::base64;
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::exec::Class;
 use crate::secrets::Secret;
 use crate::sys::block::Device;
-use crate::sys::byte_lock::number_of;
+use crate::sys::byte_lock::ByteLock;
 use crate::sys::keyring::add_ceph_key;
 use crate::sys::rbd::{Bus, MappedImage, add_line};
 
@@ -52,6 +53,8 @@ pub struct ImageToMap {
     pub fsid: Option<String>,
     /// Whether nothing may be written.
     pub read_only: bool,
+    /// The numbers of all devices that were there when the image was not mapped.
+    pub former: Vec<u32>,
 }
 
 fn write_secret<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
@@ -64,10 +67,7 @@ fn read_secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::
 
 impl ImageToMap {
     fn is(&self, mapped: &MappedImage) -> bool {
-        mapped.image_id == self.image_id
-            && (&mapped.pool, &mapped.namespace) == (&self.pool, &self.namespace)
-            && mapped.snapshot == "-"
-            && self.fsid.as_ref().is_none_or(|fsid| mapped.fsid.is_empty() || *fsid == mapped.fsid)
+        mapped.is((&self.pool, &self.namespace, &self.image_id), self.fsid.as_deref())
     }
 
     /// With everything but the key itself.
@@ -92,17 +92,6 @@ impl fmt::Display for ImageToMap {
         }
         f.write_str(&self.name)
     }
-}
-
-/// The number that the lock of an image's mapping goes by.
-pub fn lock_key(pool: &str, namespace: &str, image_id: &str) -> u64 {
-    number_of(&[pool, namespace, image_id].join("\0"))
-}
-
-/// The same of an image whose id is not known: by its name.
-pub fn name_key(pool: &str, namespace: &str, name: &str) -> u64 {
-    // No id has a slash in it.
-    lock_key(pool, namespace, &["name", name].join("/"))
 }
 
 /// What is asked.
@@ -131,13 +120,13 @@ pub enum Unmapped {
 }
 
 impl Kernel {
-    /// Maps an image, or finds the device it is mapped as, whatever that one's options are.
+    /// Maps an image that is not mapped.
     ///
     /// # Errors
-    /// What the kernel answered, as errno.
-    pub fn map_rbd(&self, call: &Call, image: &ImageToMap) -> Result<MappedImage> {
+    /// What the kernel answered, as errno; EEXIST when others have mapped it meanwhile.
+    pub fn map_rbd(&self, call: &Call, image: &ImageToMap, lock: &ByteLock) -> Result<MappedImage> {
         let step = format!("map {image}");
-        match self.ask_rbd(call, &step, RbdRequest::Map { image: image.clone() })? {
+        match self.ask_rbd(call, &step, RbdRequest::Map { image: image.clone() }, Some(lock))? {
             RbdReply::Mapped(mapped) => Ok(*mapped),
             other => Err(unexpected(&step, &HelperReply::Rbd(other))),
         }
@@ -147,9 +136,9 @@ impl Kernel {
     ///
     /// # Errors
     /// Failures of the system.
-    pub fn unmap_rbd(&self, call: &Call, image: &MappedImage) -> Result<Unmapped> {
+    pub fn unmap_rbd(&self, call: &Call, image: &MappedImage, lock: Option<&ByteLock>) -> Result<Unmapped> {
         let step = format!("unmap {}", image.path().display());
-        match self.ask_rbd(call, &step, RbdRequest::Unmap { image: image.clone() })? {
+        match self.ask_rbd(call, &step, RbdRequest::Unmap { image: image.clone() }, lock)? {
             RbdReply::Unmapped(how) => Ok(how),
             other => Err(unexpected(&step, &HelperReply::Rbd(other))),
         }
@@ -161,14 +150,28 @@ impl Kernel {
     /// ENOENT when the device is gone, or another image by now.
     pub fn refresh_rbd(&self, call: &Call, image: &MappedImage) -> Result<u64> {
         let step = format!("refresh the size of {}", image.path().display());
-        match self.ask_rbd(call, &step, RbdRequest::Refresh { image: image.clone() })? {
+        match self.ask_rbd(call, &step, RbdRequest::Refresh { image: image.clone() }, None)? {
             RbdReply::Bytes(bytes) => Ok(bytes),
             other => Err(unexpected(&step, &HelperReply::Rbd(other))),
         }
     }
 
-    fn ask_rbd(&self, call: &Call, step: &str, request: RbdRequest) -> Result<RbdReply> {
-        match self.ask(call, step, Class::Change, &HelperRequest::Rbd(request))? {
+    fn ask_rbd(
+        &self,
+        call: &Call,
+        step: &str,
+        request: RbdRequest,
+        lock: Option<&ByteLock>,
+    ) -> Result<RbdReply> {
+        let (request, class) = (HelperRequest::Rbd(request), Class::Change);
+        let reply = match lock {
+            None => self.ask(call, step, class, &request)?,
+            Some(lock) => {
+                let request = to_bytes(&request);
+                read_reply(step, &self.helper.ask_holding(call, (step, class), &request, lock.file())?)?
+            }
+        };
+        match reply {
             HelperReply::Rbd(reply) => Ok(reply),
             other => Err(unexpected(step, &other)),
         }
@@ -192,13 +195,6 @@ fn named(image: &MappedImage) -> String {
 }
 
 fn map(bus: &Bus, image: &ImageToMap) -> Answer<MappedImage> {
-    let ImageToMap { pool, namespace, name, image_id, .. } = image;
-    let _lock = bus.lock(lock_key(pool, namespace, image_id)).during(|| format!("lock {image}"))?;
-    // For those to see who know no more.
-    let _named = bus.lock(name_key(pool, namespace, name)).during(|| format!("lock {image}"))?;
-    if let Some(mapped) = find(bus, image).during(|| format!("look for {image}"))? {
-        return Ok(mapped);
-    }
     add_key(&image.user, &image.key)
         .during(|| format!("give the kernel the key of client.{}", image.user))?;
     let mapped = add_and_find(bus, image)?;
@@ -222,27 +218,25 @@ fn add_key(user: &str, key: &Secret) -> io::Result<()> {
 }
 
 fn add_and_find(bus: &Bus, image: &ImageToMap) -> Answer<MappedImage> {
-    let former = numbers(bus).during(|| format!("look for {image}"))?;
     add(bus, image)?;
-    match find(bus, image).during(|| format!("look for {image}"))? {
-        Some(mapped) => Ok(mapped),
-        None => unmap_new(bus, image, &former).and_then(|()| Err(another_image(image))),
-    }
-}
-
-fn numbers(bus: &Bus) -> io::Result<Vec<u32>> {
-    Ok(bus.mapped()?.iter().map(|mapped| mapped.number).collect())
-}
-
-/// Unmaps what came to be under the image's name but is another one. What others mapped at the same time
-/// stays if they use it.
-fn unmap_new(bus: &Bus, image: &ImageToMap, former: &[u32]) -> Answer<()> {
-    let ours = |mapped: &MappedImage| {
-        !former.contains(&mapped.number)
-            && (&mapped.pool, &mapped.namespace, &mapped.name) == (&image.pool, &image.namespace, &image.name)
+    let all = bus.mapped().during(|| format!("look for {image}"))?;
+    let found: Vec<&MappedImage> = all.iter().filter(|mapped| image.is(mapped)).collect();
+    let wrong = match found.as_slice() {
+        [mapped] => return Ok((*mapped).clone()),
+        [] => another_image(image),
+        [..] => mapped_twice(image, &found),
     };
-    let mapped = bus.mapped().during(|| format!("look for {image}"))?;
-    mapped.iter().filter(|mapped| ours(mapped)).try_for_each(|mapped| match bus.remove(mapped.number) {
+    unmap_new(bus, image, &all).and(Err(wrong))
+}
+
+/// Unmaps what came to be under the image's name. What others mapped at the same time stays if they use it.
+fn unmap_new(bus: &Bus, image: &ImageToMap, all: &[MappedImage]) -> Answer<()> {
+    let is_ours = |mapped: &&MappedImage| {
+        !image.former.contains(&mapped.number)
+            && mapped.is_in(&image.pool, &image.namespace)
+            && mapped.name == image.name
+    };
+    all.iter().filter(is_ours).try_for_each(|mapped| match bus.remove(mapped.number) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::ENOENT)) => Ok(()),
         removed => removed.during(|| format!("unmap {} again", named(mapped))),
     })
@@ -258,14 +252,15 @@ fn add(bus: &Bus, image: &ImageToMap) -> Answer<()> {
         .during(|| format!("map {image} of the cluster at {} as client.{}", image.monitors, image.user))
 }
 
-/// The lowest device of the image.
-fn find(bus: &Bus, image: &ImageToMap) -> io::Result<Option<MappedImage>> {
-    Ok(bus.mapped()?.into_iter().find(|mapped| image.is(mapped)))
-}
-
 fn another_image(image: &ImageToMap) -> SyscallFailure {
     let text = format!("another image than {} has this name now", image.image_id);
     SyscallFailure { action: format!("map {image}: {text}"), errno: Some(libc::ENOENT), text }
+}
+
+fn mapped_twice(image: &ImageToMap, found: &[&MappedImage]) -> SyscallFailure {
+    let paths: Vec<String> = found.iter().map(|mapped| mapped.path().display().to_string()).collect();
+    let action = format!("map {image}: it was mapped as {} at once", paths.join(" and as "));
+    SyscallFailure { action, errno: Some(libc::EEXIST), text: String::new() }
 }
 
 fn node_is_missing(mapped: &MappedImage) -> String {
@@ -295,8 +290,6 @@ pub(super) fn is_still(bus: &Bus, image: &MappedImage) -> io::Result<bool> {
 }
 
 fn unmap(bus: &Bus, image: &MappedImage) -> Answer<Unmapped> {
-    let key = lock_key(&image.pool, &image.namespace, &image.image_id);
-    let _lock = bus.lock(key).during(|| format!("lock {}", named(image)))?;
     if !is_still(bus, image).during(|| format!("look at {}", named(image)))? {
         return Ok(Unmapped::Done);
     }

@@ -20,6 +20,7 @@ fn image() -> ImageToMap {
         image_id: "10309e725270".into(),
         fsid: None,
         read_only: false,
+        former: vec![1],
     }
 }
 
@@ -34,7 +35,8 @@ fn mapped() -> MappedImage {
         fsid: "f".into(),
         client: "client1".into(),
         address: "10.0.0.7:0/1".into(),
-        config: String::new(),
+        monitors: Vec::new(),
+        has_own_client: true,
         read_only: false,
     }
 }
@@ -67,37 +69,21 @@ fn the_kernel_is_told_where_to_find_the_key() {
 }
 
 #[test]
-fn an_image_is_known_by_its_id() {
-    let other = |change: fn(&mut MappedImage)| {
-        let mut mapped = mapped();
-        change(&mut mapped);
-        mapped
-    };
-    assert!(image().is(&mapped()), "it was renamed, or its monitors have moved");
-    assert!(!image().is(&other(|mapped| mapped.image_id = "1".into())));
-    assert!(!image().is(&other(|mapped| mapped.pool = "rbd".into())));
-    assert!(!image().is(&other(|mapped| mapped.namespace = String::new())));
-    assert!(!image().is(&other(|mapped| mapped.snapshot = "s".into())));
-    let known = ImageToMap { fsid: Some("f".into()), ..image() };
-    assert!(known.is(&mapped()));
-    assert!(known.is(&other(|mapped| mapped.fsid = String::new())), "an older kernel");
-    assert!(!known.is(&other(|mapped| mapped.fsid = "g".into())));
-}
-
-#[test]
 fn requests_and_replies_fit() {
     let call = Call::internal("test");
     let (helper, kernel) = answering(
         RbdRequest::Map { image: image() },
         &HelperReply::Rbd(RbdReply::Mapped(Box::new(mapped()))),
     );
-    assert_eq!(kernel.map_rbd(&call, &image()).unwrap(), mapped());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let lock = ByteLock::try_take(file.reopen().unwrap(), 8).unwrap().unwrap();
+    assert_eq!(kernel.map_rbd(&call, &image(), &lock).unwrap(), mapped());
     assert_eq!(helper.asked(), [("map vms/n1/web".to_owned(), Class::Change)]);
     let (_helper, kernel) = answering(
         RbdRequest::Unmap { image: mapped() },
         &HelperReply::Rbd(RbdReply::Unmapped(Unmapped::InUse)),
     );
-    assert_eq!(kernel.unmap_rbd(&call, &mapped()).unwrap(), Unmapped::InUse);
+    assert_eq!(kernel.unmap_rbd(&call, &mapped(), Some(&lock)).unwrap(), Unmapped::InUse);
     let (_helper, kernel) =
         answering(RbdRequest::Refresh { image: mapped() }, &HelperReply::Rbd(RbdReply::Bytes(5)));
     assert_eq!(kernel.refresh_rbd(&call, &mapped()).unwrap(), 5);
@@ -105,15 +91,43 @@ fn requests_and_replies_fit() {
     assert_eq!(kernel.refresh_rbd(&call, &mapped()).unwrap_err().kind(), Kind::Internal);
 }
 
+/// A directory that looks like sysfs, with these devices of the image's name.
+fn bus_with(ids: &[(u32, &str)]) -> (tempfile::TempDir, Bus) {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |path: String, text: &str| {
+        let path = dir.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    for file in ["add_single_major", "remove_single_major"] {
+        write(format!("bus/rbd/{file}"), "");
+    }
+    for (number, id) in ids {
+        let values = [("pool", "vms"), ("pool_ns", "n1"), ("name", "web"), ("image_id", *id)];
+        for (name, value) in values.into_iter().chain([("current_snap", "-"), ("client_id", "client1")]) {
+            write(format!("bus/rbd/devices/{number}/{name}"), value);
+        }
+        write(format!("block/rbd{number}/ro"), "0");
+    }
+    let bus = Bus::at(dir.path());
+    (dir, bus)
+}
+
+/// The driver says nothing of what it has mapped.
 #[test]
-fn different_images_have_different_locks() {
-    let keys = [
-        name_key("a", "", "1"),
-        lock_key("a", "", "1"),
-        lock_key("a", "1", ""),
-        lock_key("a1", "", ""),
-        lock_key("a", "", "2"),
-    ];
-    let different: std::collections::BTreeSet<_> = keys.iter().collect();
-    assert_eq!(different.len(), keys.len());
+fn what_is_mapped_is_looked_for_and_must_be_the_only_device_of_the_image() {
+    let meant = image().image_id;
+    let map = |devices: &[(u32, &str)]| {
+        let (dir, bus) = bus_with(devices);
+        let mapped = add_and_find(&bus, &image());
+        let removed = std::fs::read_to_string(dir.path().join("bus/rbd/remove_single_major")).unwrap();
+        (mapped.map(|mapped| mapped.number).map_err(|failure| (failure.errno, failure.action)), removed)
+    };
+    assert_eq!(map(&[(1, "former"), (3, &meant)]), (Ok(3), String::new()));
+    let (refused, removed) = map(&[(1, "former"), (3, "another")]);
+    assert_eq!((refused.unwrap_err().0, removed.as_str()), (Some(libc::ENOENT), "3"));
+    let (refused, removed) = map(&[(1, &meant), (3, &meant)]);
+    let (errno, said) = refused.expect_err("UNSAFE: an image has two devices");
+    assert_eq!((errno, removed.as_str()), (Some(libc::EEXIST), "3"));
+    assert!(said.contains("/dev/rbd1 and as /dev/rbd3"), "{said}");
 }

@@ -63,16 +63,8 @@ pub struct ByteLock {
 }
 
 impl ByteLock {
-    /// Waits until nobody else holds the lock that `key` stands for. The file must be open for writing.
-    ///
-    /// # Errors
-    /// Those of fcntl(2).
-    pub fn take(file: File, key: u64) -> io::Result<Self> {
-        fcntl(&file, libc::F_OFD_SETLKW, libc::F_WRLCK, key)?;
-        Ok(Self { file: Arc::new(file), key })
-    }
-
-    /// Like [`take`](Self::take), but gives none at once where it would have to wait.
+    /// Takes the lock that `key` stands for; None where somebody else holds it. The file must be open for
+    /// writing.
     ///
     /// # Errors
     /// Those of fcntl(2).
@@ -130,17 +122,23 @@ mod tests {
 
     /// Children of other tests hold what was open when they were forked until their exec.
     fn await_free(path: &std::path::Path, key: u64) {
-        ByteLock::take(open(path), key).unwrap();
+        while is_taken(&open(path), key).unwrap() {
+            std::thread::yield_now();
+        }
+    }
+
+    fn take(path: &std::path::Path, key: u64) -> ByteLock {
+        ByteLock::try_take(open(path), key).unwrap().expect("it is free")
     }
 
     #[test]
     fn each_key_is_a_lock() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let lock = ByteLock::take(open(file.path()), 1 << 60).unwrap();
+        let lock = take(file.path(), 1 << 60);
         assert!(ByteLock::try_take(open(file.path()), 1 << 60).unwrap().is_none());
         assert!(is_taken(&open(file.path()), 1 << 60).unwrap());
         assert!(!is_taken(&open(file.path()), 1 << 61).unwrap());
-        let _another = ByteLock::take(open(file.path()), u64::MAX).unwrap();
+        let _another = take(file.path(), u64::MAX);
         drop(lock);
         await_free(file.path(), 1 << 60);
     }
@@ -153,7 +151,7 @@ mod tests {
     #[test]
     fn a_child_holds_what_it_inherits() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let lock = ByteLock::take(open(file.path()), 8).unwrap();
+        let lock = take(file.path(), 8);
         let mut child = child_with(&lock);
         drop(lock);
         assert!(is_taken(&open(file.path()), 8).unwrap());
@@ -165,7 +163,7 @@ mod tests {
     #[test]
     fn what_is_given_back_is_so_for_a_child_too() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let lock = ByteLock::take(open(file.path()), 8).unwrap();
+        let lock = take(file.path(), 8);
         let mut child = child_with(&lock);
         lock.give_back().unwrap();
         assert!(!is_taken(&open(file.path()), 8).unwrap());

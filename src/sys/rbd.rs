@@ -4,8 +4,7 @@
 //! if it does not answer: only for helpers.
 //!
 //! The attribute `name` is the name under which the image was mapped; a rename does not change it. The kernel
-//! itself maps an image any number of times, so who maps takes a lock ([`Bus::lock`]) first and looks again
-//! under it.
+//! itself maps an image any number of times.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -14,7 +13,6 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::block::DeviceNumber;
-use super::byte_lock::{self, ByteLock};
 use super::changing;
 
 /// Where sysfs is mounted.
@@ -48,22 +46,26 @@ pub struct MappedImage {
     /// Where the cluster sees that client, as in `10.0.0.7:0/1234567`; empty where the kernel does not tell
     /// (before Linux 4.11).
     pub address: String,
-    /// What was written to map it: monitors, options, names.
-    pub config: String,
+    /// The monitors it was mapped with; empty where the kernel does not tell (before Linux 4.9).
+    pub monitors: Vec<String>,
+    /// The kernel's client of it stands for no other image.
+    pub has_own_client: bool,
     /// Nothing can be written through it.
     pub read_only: bool,
 }
 
 impl MappedImage {
-    /// The monitors it was mapped with.
-    pub fn monitors(&self) -> impl Iterator<Item = &str> {
-        self.config.split(' ').next().unwrap_or_default().split(',')
+    /// Whether it is the image of this id in a pool and namespace of a cluster. Ids are random: where the
+    /// cluster's own is not known, that of the image tells.
+    pub fn is(&self, (pool, namespace, id): (&str, &str, &str), fsid: Option<&str>) -> bool {
+        self.is_in(pool, namespace)
+            && self.image_id == id
+            && fsid.is_none_or(|fsid| self.fsid.is_empty() || self.fsid == fsid)
     }
 
-    /// Whether the kernel's client of it is its own, and stands for no other image.
-    pub fn has_own_client(&self) -> bool {
-        let options = self.config.split(' ').nth(1).unwrap_or_default();
-        options.split(',').any(|option| option == "noshare")
+    /// Whether it is an image, and no snapshot, in this pool and namespace of whichever cluster.
+    pub fn is_in(&self, pool: &str, namespace: &str) -> bool {
+        (self.pool.as_str(), self.namespace.as_str(), self.snapshot.as_str()) == (pool, namespace, "-")
     }
 
     /// Its node, where devtmpfs or udev puts it.
@@ -136,6 +138,9 @@ impl Bus {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
             read => read,
         };
+        // Monitors, options, names. By hand it may have been mapped with its key in the options.
+        let config = may("config_info")?;
+        let words = |at: usize| config.split(' ').nth(at).unwrap_or_default().split(',');
         Ok(MappedImage {
             number,
             pool: must("pool")?,
@@ -146,7 +151,8 @@ impl Bus {
             fsid: may("cluster_fsid")?,
             client: must("client_id")?,
             address: may("client_addr")?,
-            config: may("config_info")?,
+            monitors: words(0).filter(|it| !it.is_empty()).map(Into::into).collect(),
+            has_own_client: words(1).any(|option| option == "noshare"),
             read_only: line(&self.root.join(format!("block/rbd{number}/ro")))? != "0",
         })
     }
@@ -219,32 +225,6 @@ impl Bus {
 
     fn has_single_major(&self) -> bool {
         self.bus("add_single_major").exists()
-    }
-
-    /// Waits until nobody else maps the image that `key` stands for.
-    ///
-    /// It is a byte of the driver's own file: every process of the machine meets there.
-    ///
-    /// # Errors
-    /// Those of open(2) and fcntl(2).
-    pub fn lock(&self, key: u64) -> io::Result<ByteLock> {
-        ByteLock::take(self.open_lock()?, key)
-    }
-
-    /// Whether somebody maps the image that `key` stands for at this moment. Does not wait.
-    ///
-    /// # Errors
-    /// Those of open(2) and fcntl(2); a driver that is not loaded maps nothing.
-    pub fn is_locked(&self, key: u64) -> io::Result<bool> {
-        let file = match self.open_lock() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            file => file?,
-        };
-        byte_lock::is_taken(&file, key)
-    }
-
-    fn open_lock(&self) -> io::Result<File> {
-        File::options().write(true).open(self.bus("add"))
     }
 }
 

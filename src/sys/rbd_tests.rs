@@ -52,7 +52,8 @@ fn mapped_images_are_read_in_order() {
     let image = &found[1];
     assert_eq!((image.pool.as_str(), image.namespace.as_str(), image.name.as_str()), ("rbd", "", "b"));
     assert_eq!((image.image_id.as_str(), image.snapshot.as_str(), image.read_only), ("id2", "-", false));
-    assert_eq!(image.monitors().collect::<Vec<_>>(), ["10.77.0.1:6789", "10.77.0.2:6789"]);
+    assert_eq!(image.monitors, ["10.77.0.1:6789", "10.77.0.2:6789"]);
+    assert!(!image.has_own_client);
     assert_eq!((image.client.as_str(), image.path()), ("client4158", PathBuf::from("/dev/rbd2")));
     assert_eq!(bus.device_number(2).unwrap(), DeviceNumber { major: 254, minor: 32 });
     assert_eq!(bus.device_size(2).unwrap(), 64 << 20);
@@ -77,14 +78,14 @@ fn an_older_kernel_tells_less() {
         fs::remove_file(dir.path().join("bus/rbd/devices/0").join(attribute)).unwrap();
     }
     let image = bus.read(0).unwrap().unwrap();
-    assert_eq!((image.namespace.as_str(), image.fsid.as_str(), image.monitors().next()), ("", "", Some("")));
+    assert_eq!((image.namespace.as_str(), image.fsid.as_str(), image.monitors.len()), ("", "", 0));
 }
 
 #[test]
 fn a_driver_that_is_not_loaded_has_mapped_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let bus = Bus::at(dir.path());
-    assert!(!bus.is_loaded() && bus.mapped().unwrap().is_empty() && !bus.is_locked(1).unwrap());
+    assert!(!bus.is_loaded() && bus.mapped().unwrap().is_empty());
 }
 
 #[test]
@@ -104,12 +105,19 @@ fn the_files_of_a_single_major_are_preferred() {
 }
 
 #[test]
-fn only_one_maps_an_image_at_a_time() {
-    let (_dir, bus) = bus();
-    let lock = bus.lock(4).unwrap();
-    assert!(bus.is_locked(4).unwrap() && !bus.is_locked(8).unwrap());
-    drop(lock);
-    assert!(!bus.is_locked(4).unwrap());
+fn an_image_is_known_by_its_id() {
+    let (dir, bus) = bus();
+    map(dir.path(), 0, "a", "n1", "id0");
+    let mapped = bus.read(0).unwrap().unwrap();
+    let fsid = mapped.fsid.clone();
+    let is = |mapped: &MappedImage, fsid: Option<&str>| mapped.is(("rbd", "n1", "id0"), fsid);
+    assert!(is(&mapped, None) && is(&mapped, Some(&fsid)), "it was renamed, or its monitors have moved");
+    assert!(!is(&mapped, Some("g")), "the same id in another cluster");
+    assert!(is(&MappedImage { fsid: String::new(), ..mapped.clone() }, Some("g")), "an older kernel");
+    assert!(!is(&MappedImage { image_id: "1".into(), ..mapped.clone() }, None));
+    assert!(!is(&MappedImage { pool: "b".into(), ..mapped.clone() }, None));
+    assert!(!is(&MappedImage { namespace: String::new(), ..mapped.clone() }, None));
+    assert!(!is(&MappedImage { snapshot: "s".into(), ..mapped }, None));
 }
 
 #[test]

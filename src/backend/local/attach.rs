@@ -24,6 +24,7 @@ impl NodeDriver for Local {
         &self,
         call: &Call,
         id: &VolumeId,
+        _found: Option<&Attachment>,
         context: &NodeContext<'_>,
         _write_down: WriteDown<'_>,
     ) -> Result<Attachment> {

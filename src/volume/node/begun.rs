@@ -113,7 +113,7 @@ mod tests {
         let id = scene.create();
         let told = scene.publish_to(&id, "n1");
         let (image, operations) = (&told["imageId"], &scene.operations);
-        let backend = operations.backends.by_kind(&id.place).unwrap();
+        let (call, backend) = (Call::internal("test"), operations.backends.by_kind(&id.place).unwrap());
         for (earlier, is_kept) in [(told["publication"].as_str(), true), ("0123456789abcdef", false)] {
             let attached = AttachedImage { image: image.clone(), publication: earlier.into() };
             let begun = Some(formatting(image, earlier));
@@ -129,7 +129,8 @@ mod tests {
                 read_only: false,
             };
             // It is written down, and then mapped, which this kernel cannot do.
-            operations.attach(&Call::internal("test"), backend.as_ref(), &id, &context).unwrap_err();
+            let volume = operations.look_on_node(&call, &id).unwrap();
+            operations.attach(&volume, backend.as_ref(), &context).unwrap_err();
             let begun = operations.node_record(&id).unwrap().unwrap().begun;
             assert_eq!(begun.is_some(), is_kept, "UNSAFE: attached for {earlier:?}");
         }

@@ -19,35 +19,36 @@ impl Operations {
     /// Takes a lost device from the node, with its mount and the staging paths; says whether it was lost.
     pub(crate) fn remove_lost(
         &self,
-        call: &Call,
+        volume: &mut OnNode<'_>,
         backend: &dyn Backend,
-        id: &VolumeId,
         wanted: &NodeContext<'_>,
     ) -> Result<bool> {
-        let Some(why) = self.why_lost(call, backend, id, wanted)? else { return Ok(false) };
-        self.let_go(call, backend, id, (&why, wanted.secrets)).map(|()| true)
+        let Some(why) = self.why_lost(volume, backend, wanted)? else { return Ok(false) };
+        self.let_go(volume.call, backend, volume.id, (&why, wanted.secrets))?;
+        volume.attachment = None;
+        Ok(true)
     }
 
     /// Why what the node has of the volume can only fail from now on, if so.
     pub(crate) fn why_lost(
         &self,
-        call: &Call,
+        volume: &OnNode<'_>,
         backend: &dyn Backend,
-        id: &VolumeId,
         wanted: &NodeContext<'_>,
     ) -> Result<Condition> {
-        if self.is_gone(call, backend, id)? {
-            return Ok(Some(GONE.to_string()));
-        }
+        let OnNode { call, id, attachment } = volume;
+        let Some(attachment) = attachment else {
+            return Ok(self.is_gone(volume, backend)?.then(|| GONE.to_string()));
+        };
         let record = self.node_record(id)?;
         let attached_for = record.as_ref().map_or("", |record| record.attached.publication.as_str());
-        backend.node().lost(call, &self.id_here(id)?, attached_for, wanted)
+        backend.node().lost(call, &self.id_here(id)?, (attachment, attached_for), wanted)
     }
 
     /// Whether the device was taken away under what is mounted of it: that can only fail, and beside another
     /// device nobody would find it any more.
-    fn is_gone(&self, call: &Call, backend: &dyn Backend, id: &VolumeId) -> Result<bool> {
-        Ok(backend.node().is_absent(&self.id_here(id)?)? && self.is_mounted(&self.look_on_node(call, id)?)?)
+    fn is_gone(&self, volume: &OnNode<'_>, backend: &dyn Backend) -> Result<bool> {
+        Ok(self.is_mounted(volume)? && backend.node().is_absent(&self.id_here(volume.id)?)?)
     }
 
     /// Whether the volume, or what is left of it, is mounted for real or where it is staged or published.

@@ -20,10 +20,10 @@ impl Operations {
         let Some(record) = self.node_record(&id)?.filter(|record| !record.is_unused()) else {
             return Err(self.not_staged(call, backend.as_ref(), &id, request));
         };
-        self.ensure_usable(call, backend.as_ref(), &id, &record, &context_of(request, &record))?;
+        let volume = self.look_on_node(call, &id)?;
+        let volume = self.ensure_usable(volume, backend.as_ref(), &record, &context_of(request, &record))?;
         // It may say another image now.
         let mut record = self.node_record(&id)?.unwrap_or(record);
-        let volume = self.look_on_node(call, &id)?;
         self.check_staging(&volume, &record, request)?;
         let path = Path::new(&request.target_path);
         let read_only = self.target_is_read_only(&record, request);
@@ -48,36 +48,36 @@ impl Operations {
     /// Makes sure that a staged volume works and may be used for this publication, as far as its storage says
     /// so: an orchestrator may publish a volume once more to a node without staging it again. What no
     /// controller has published to the node is looked at when it is staged.
-    fn ensure_usable(
+    fn ensure_usable<'a>(
         &self,
-        call: &Call,
+        mut volume: OnNode<'a>,
         backend: &dyn Backend,
-        id: &VolumeId,
         record: &NodeRecord,
         context: &NodeContext<'_>,
-    ) -> Result<()> {
+    ) -> Result<OnNode<'a>> {
+        let id = volume.id;
         if context.publish.is_empty() {
-            let why = self.why_lost(call, backend, id, context)?;
-            return why.map_or(Ok(()), |why| {
+            let why = self.why_lost(&volume, backend, context)?;
+            return why.map_or(Ok(volume), |why| {
                 Err(Error::precondition(format!(
                     "volume {id} cannot be used on this node: {why}; unpublish it here, and stage it again"
                 )))
             });
         }
-        let was_mounted = self.is_mounted(&self.look_on_node(call, id)?)?;
-        let was_lost = self.remove_lost(call, backend, id, context)?;
-        match self.attach(call, backend, id, context) {
-            Ok(attachment) => {
+        let was_mounted = self.is_mounted(&volume)?;
+        let was_lost = self.remove_lost(&mut volume, backend, context)?;
+        match self.attach(&volume, backend, context) {
+            Ok(volume) => {
                 // Also what an earlier call was kept from finishing.
-                let volume = OnNode { call, id, attachment: Some(attachment) };
                 self.mount_attached(&volume, record)?;
                 let mut stagings = record.stagings.iter();
-                stagings.try_for_each(|staging| self.bind_staging(&volume, record, &staging.path))
+                stagings.try_for_each(|staging| self.bind_staging(&volume, record, &staging.path))?;
+                Ok(volume)
             }
             // What is attached, but mounted nowhere, may be what an earlier call was not sure of.
             Err(error) if was_mounted && !was_lost && is_no_answer(&error) => {
                 log::warn!("volume {id}: whether it may be used as published now is not known: {error}");
-                Ok(())
+                Ok(volume)
             }
             Err(error) => Err(error),
         }

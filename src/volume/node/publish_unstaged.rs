@@ -44,12 +44,13 @@ impl Operations {
             record.published = PublishedBy::Node;
         }
         let entry = enter_target(id, &mut record, request, &fs_type, self.single_node_targets)?;
-        self.remove_lost(call, backend, id, &context)?;
+        let mut volume = self.look_on_node(call, id)?;
+        self.remove_lost(&mut volume, backend, &context)?;
         if entry == TargetEntry::New {
             self.enter_what_is_made(&mut record, Path::new(&request.target_path));
             self.remember(id, &record)?;
         }
-        let published = self.publish_recorded((call, id), backend, (request, &context), &record);
+        let published = self.publish_recorded(&volume, backend, (request, &context), &record);
         let NodePublishUnstaged { target_path: path, secrets, .. } = request;
         match entry {
             TargetEntry::New => {
@@ -63,21 +64,20 @@ impl Operations {
     /// Attaches, mounts and binds what the record says.
     fn publish_recorded(
         &self,
-        (call, id): (&Call, &VolumeId),
+        volume: &OnNode<'_>,
         backend: &dyn Backend,
         (request, context): (&NodePublishUnstaged, &NodeContext<'_>),
         record: &NodeRecord,
     ) -> Result<()> {
         if record.access == Access::Block {
-            self.clear_format_mark(id)?;
+            self.clear_format_mark(volume.id)?;
         }
         if request.by_operator {
             let (node, capability) = (self.node_id.clone(), request.capability.clone());
             let read_only = context.read_only;
-            backend.node().publish_here(id, &Publication { node, capability, read_only })?;
+            backend.node().publish_here(volume.id, &Publication { node, capability, read_only })?;
         }
-        let attachment = Some(self.attach(call, backend, id, context)?);
-        let volume = OnNode { call, id, attachment };
+        let volume = self.attach(volume, backend, context)?;
         self.mount_attached(&volume, record)?;
         self.bind_target(&volume, record, &request.target_path)
     }

@@ -29,13 +29,14 @@ impl Operations {
         let context = context_of(request);
         let fs_type = self.fs_type_for(call, backend, id, &context)?;
         let record = self.staged_record(id, request, &fs_type, before.clone())?;
-        self.remove_lost(call, backend, id, &context)?;
+        let mut volume = self.look_on_node(call, id)?;
+        self.remove_lost(&mut volume, backend, &context)?;
         if before.as_ref() == Some(&record) {
             // It may be in use, however this call fails.
-            return self.stage_recorded((call, id), backend, request, &record);
+            return self.stage_recorded(&volume, backend, request, &record);
         }
         self.remember(id, &record)?;
-        let staged = self.stage_recorded((call, id), backend, request, &record);
+        let staged = self.stage_recorded(&volume, backend, request, &record);
         let NodeStage { staging_path: path, secrets, .. } = request;
         self.roll_back(path, staged, || self.remove_staging(call, id, path, secrets))
     }
@@ -43,16 +44,15 @@ impl Operations {
     /// Attaches, mounts and binds what the record says.
     fn stage_recorded(
         &self,
-        (call, id): (&Call, &VolumeId),
+        volume: &OnNode<'_>,
         backend: &dyn Backend,
         request: &NodeStage,
         record: &NodeRecord,
     ) -> Result<()> {
         if record.access == Access::Block {
-            self.clear_format_mark(id)?;
+            self.clear_format_mark(volume.id)?;
         }
-        let attachment = Some(self.attach(call, backend, id, &context_of(request))?);
-        let volume = OnNode { call, id, attachment };
+        let volume = self.attach(volume, backend, &context_of(request))?;
         self.mount_attached(&volume, record)?;
         if !record::is_read_only(&request.capability) {
             self.refuse_faulty(&volume, record)?;
@@ -82,14 +82,14 @@ impl Operations {
 
     /// Attaches the volume, or finds what it is attached as. Whether that may be used is for its backend to
     /// say.
-    pub(crate) fn attach(
+    pub(crate) fn attach<'a>(
         &self,
-        call: &Call,
+        volume: &OnNode<'a>,
         backend: &dyn Backend,
-        id: &VolumeId,
         context: &NodeContext<'_>,
-    ) -> Result<Attachment> {
-        backend.node().attach(call, id, context, &|attached| {
+    ) -> Result<OnNode<'a>> {
+        let OnNode { call, id, ref attachment } = *volume;
+        let attached = backend.node().attach(call, id, attachment.as_ref(), context, &|attached| {
             let Some(mut record) = self.node_record(id)? else { return Ok(()) };
             let former = &record.attached.image;
             if !former.is_empty() && *former != attached.image {
@@ -102,7 +102,8 @@ impl Operations {
                 true => Ok(()),
                 false => self.remember(id, &NodeRecord { attached: attached.clone(), ..record }),
             }
-        })
+        });
+        Ok(OnNode { call, id, attachment: Some(attached?) })
     }
 
     /// The file system to use: as the request says, else as the volume was made for. An orchestrator that

@@ -8,6 +8,7 @@ fn attach(it: &Fixture, id: &VolumeId, publish: &Map) -> Result<BlockDevice> {
     let attached = it.local.attach(
         &it.call,
         id,
+        None,
         &NodeContext {
             volume: &Map::new(),
             publish,

@@ -22,6 +22,7 @@ fn attach(it: &Fixture, volume: &Volume) {
         .attach(
             &it.call,
             &volume.id,
+            None,
             &NodeContext {
                 volume: &empty,
                 publish: &empty,
@@ -185,6 +186,7 @@ fn while_data_is_copied_nobody_attaches_or_deletes_the_source() {
     let attached = it.local.attach(
         &it.call,
         &volume.id,
+        None,
         &NodeContext {
             volume: &empty,
             publish: &empty,

@@ -35,6 +35,7 @@ fn attach(it: &Fixture, volume: &Volume, publish: &Map) -> Result<BlockDevice> {
     let attached = it.local.attach(
         &it.call,
         &volume.id,
+        None,
         &NodeContext {
             volume: &Map::new(),
             publish,

@@ -11,7 +11,7 @@ use crate::backend::rbd::image::layout::why_read_only;
 use crate::backend::rbd::names;
 use crate::backend::rbd::node::confirm::{Writer, forget_own};
 use crate::backend::rbd::node::lost::{self, Missing, Seen};
-use crate::backend::rbd::node::{self, MapOptions, MapRequest, MappedBy, Mapper, Mounter};
+use crate::backend::rbd::node::{self, MapOptions, MapRequest, Mapper, Mounter};
 use crate::backend::rbd::publish::context::PublishContext;
 use crate::backend::rbd::publish::to_node::publish_here;
 use crate::backend::rbd::publish::unpublish::unpublish_here;
@@ -25,6 +25,7 @@ use crate::clusters::Cluster;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
+use crate::kernel::Backing;
 use crate::secrets::Secrets;
 
 /// What is wrong with a volume in use that has no device.
@@ -46,9 +47,9 @@ pub(crate) struct Node {
     missing: Missing,
 }
 
-/// A mapping that may be used.
+/// A device that may be used.
 struct Confirmed {
-    mapping: node::Mapping,
+    device: BlockDevice,
     /// For which publication.
     publication: String,
     /// Where, with the credentials of the request: giving back brings none.
@@ -69,7 +70,7 @@ impl Node {
         &self,
         call: &Call,
         id: &VolumeId,
-        published: &PublishContext,
+        (published, found): (&PublishContext, Option<&BlockDevice>),
         wanted: &NodeContext<'_>,
     ) -> Result<BlockDevice> {
         let at = self.context.locate(&id.place, wanted.secrets)?;
@@ -82,71 +83,65 @@ impl Node {
         };
         let pool = self.context.pool(call, &at);
         let id_now = || Ok(pool.info(ImageRef::Name(&id.object))?.map(|info| info.id));
-        let request = MapRequest { access: &at.access, image: &image, options: &options, id_now: &id_now };
-        let is_mapped = self.mapper.find(&image)?.is_some();
-        if !is_mapped && options.mounter != Mounter::Nbd && self.context.tool.usable().is_ok() {
+        let (access, image, options) = (&at.access, &image, &options);
+        let request = MapRequest { access, image, options, found, id_now: &id_now };
+        if found.is_none() && options.mounter != Mounter::Nbd && self.context.tool.usable().is_ok() {
             refuse_unmappable(&pool, &published.image_id)?;
         }
         if options.read_only {
-            return self.mapper.map(call, &request).map(|mapping| mapping.device);
+            return self.mapper.map(call, &request);
         }
-        if !is_mapped
+        if found.is_none()
             && !options.features.is_empty()
             && let Some(why) = why_read_only(id, &options.features)
         {
             return Err(Error::precondition(why));
         }
         if self.context.tool.usable().is_err() {
-            return if is_mapped {
-                self.mapper.map(call, &request)
-            } else {
-                self.map_blindly(call, id, &request)
-            }
-            .map(|mapping| mapping.device);
+            return match found {
+                Some(_) => self.mapper.map(call, &request),
+                None => self.map_blindly(call, id, &request),
+            };
         }
         let publication = published.publication.as_str();
         let writer = Writer { mapper: &self.mapper, pool: &pool, id, publication, request: &request };
-        let mapping = writer.map()?;
-        let device = mapping.device.clone();
-        let confirmed = Confirmed { mapping, publication: publication.to_string(), at: at.clone() };
+        let device = writer.map()?;
+        let publication = publication.to_string();
+        let confirmed = Confirmed { device: device.clone(), publication, at: at.clone() };
         self.confirmed.lock().insert(published.image_id.clone(), confirmed);
         Ok(device)
     }
 
     /// Maps the image where nobody can be asked whether it is still published: for a call so young that its
     /// orchestrator still waits for it. The map may have waited for its turn, or the machine stood still.
-    fn map_blindly(&self, call: &Call, id: &VolumeId, request: &MapRequest<'_>) -> Result<node::Mapping> {
+    fn map_blindly(&self, call: &Call, id: &VolumeId, request: &MapRequest<'_>) -> Result<BlockDevice> {
         let is_late = || call.age() > self.context.timing.blind_map;
         if is_late() {
             return Err(too_late(call, id));
         }
-        let mapping = self.mapper.map(call, request)?;
+        let device = self.mapper.map(call, request)?;
         if is_late() {
             self.mapper.ensure_unmapped(call, request.image)?;
             return Err(too_late(call, id));
         }
-        Ok(mapping)
+        Ok(device)
     }
 
-    /// What the volume is attached as, if that may be used as it is wanted without asking the cluster.
-    fn usable_device(
+    /// Whether the device may be used as it is wanted without asking the cluster.
+    fn is_usable(
         &self,
-        id: &VolumeId,
+        device: &BlockDevice,
         published: Option<&PublishContext>,
         wanted: &NodeContext<'_>,
-    ) -> Result<Option<BlockDevice>> {
-        let known = published.map_or_else(|| id.clone(), |published| id_with(id, &published.image_id));
-        let Some(mapping) = self.mapping_of(&known)? else { return Ok(None) };
+    ) -> bool {
         let reads = wanted.read_only || published.is_some_and(|published| published.read_only);
-        let confirmed = self.confirmed.lock();
-        let is_usable = match confirmed.get(&mapping.device.image) {
+        match self.confirmed.lock().get(&device.image) {
             Some(known) => {
                 let same = |published: &PublishContext| published.publication == known.publication;
-                known.mapping == mapping && published.is_none_or(same)
+                known.device == *device && published.is_none_or(same)
             }
-            None => mapping.device.read_only && reads,
-        };
-        Ok(is_usable.then_some(mapping.device))
+            None => device.read_only && reads,
+        }
     }
 
     /// Strikes out what was written down of the clients by which this node had the image mapped.
@@ -191,17 +186,22 @@ impl Node {
         Ok(())
     }
 
-    fn mapping_of(&self, id: &VolumeId) -> Result<Option<node::Mapping>> {
-        self.with_image(id, |image| self.mapper.find(image))
-    }
-
     fn with_image<T>(&self, id: &VolumeId, work: impl FnOnce(&node::Image<'_>) -> Result<T>) -> Result<T> {
-        // One that was taken out of the configuration, or cannot be read any more, has left its images
-        // mapped.
-        let known = self.context.clusters.find(&id.place.cluster).ok().flatten();
-        let others = known.is_none().then(|| self.context.clusters.all());
-        let cluster = known.unwrap_or_else(|| Arc::new(Cluster::named(&id.place.cluster)));
-        work(&node::Image { others: others.as_deref(), ..image_of(id, &cluster) })
+        let name = &id.place.cluster;
+        let cluster = match self.context.clusters.find(name) {
+            Ok(Some(cluster)) => cluster,
+            // One that was taken out of the configuration, or cannot be read any more, has left its images
+            // mapped.
+            _ if id.incarnation.is_some() => Arc::new(Cluster::named(name)),
+            Ok(None) => {
+                return Err(Error::precondition(format!(
+                    "cluster {name:?} is not set up here, so volume {id} is known on this node only by the id of \
+                     its image: name it {id}:IMAGE-ID"
+                )));
+            }
+            Err(unreadable) => return Err(unreadable),
+        };
+        work(&image_of(id, &cluster))
     }
 }
 
@@ -212,13 +212,18 @@ impl NodeDriver for Node {
         &self,
         call: &Call,
         id: &VolumeId,
+        found: Option<&Attachment>,
         wanted: &NodeContext<'_>,
         write_down: WriteDown<'_>,
     ) -> Result<Attachment> {
         names::refuse_internal(id)?;
         let published = PublishContext::from_map(wanted.publish)?;
-        if let Some(device) = self.usable_device(id, published.as_ref(), wanted)? {
-            return Ok(Attachment::Block(device));
+        let found = found.map(|Attachment::Block(device)| device);
+        let meant = published.as_ref().map(|published| &published.image_id).or(id.incarnation.as_ref());
+        if let Some(device) = found.filter(|device| meant.is_none_or(|meant| *meant == device.image))
+            && self.is_usable(device, published.as_ref(), wanted)
+        {
+            return Ok(Attachment::Block(device.clone()));
         }
         let is_alone = published.is_none();
         let published = match published {
@@ -230,7 +235,9 @@ impl NodeDriver for Node {
         };
         let PublishContext { image_id: image, publication, .. } = &published;
         let written = write_down(&AttachedImage { image: image.clone(), publication: publication.clone() });
-        let mapped = written.and_then(|()| self.map(call, id, &published, wanted)).map(Attachment::Block);
+        let found = found.filter(|device| device.image == *image);
+        let mapped = written.and_then(|()| self.map(call, id, (&published, found), wanted));
+        let mapped = mapped.map(Attachment::Block);
         if mapped.is_err() && is_alone {
             self.give_up(call, id, &published.image_id, wanted.secrets);
         }
@@ -239,16 +246,15 @@ impl NodeDriver for Node {
 
     /// Asked of the kernel: also without the cluster, and after it was taken out of the configuration.
     fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>> {
-        Ok(self.mapping_of(id)?.map(|mapping| Attachment::Block(mapping.device)))
+        Ok(self.with_image(id, |image| self.mapper.find(image))?.map(Attachment::Block))
     }
 
     fn detach(&self, call: &Call, id: &VolumeId, published: PublishedBy, secrets: &Secrets) -> Result<()> {
-        let mapping = self.mapping_of(id)?;
         let unmapped = self.with_image(id, |image| self.mapper.ensure_unmapped(call, image));
-        unmapped.map_err(|error| error.context(format_args!("detach volume {id}")))?;
-        let mapped_image = mapping.as_ref().map(|mapping| mapping.device.image.as_str());
-        if let Some(image) = mapped_image.or(id.incarnation.as_deref())
-            && !mapping.as_ref().is_some_and(|mapping| mapping.device.read_only)
+        let unmapped = unmapped.map_err(|error| error.context(format_args!("detach volume {id}")))?;
+        let was = unmapped.first();
+        if let Some(image) = was.map(|device| device.image.as_str()).or(id.incarnation.as_deref())
+            && !was.is_some_and(|device| device.read_only)
             && let Err(error) = self.forget_clients(call, id, image, secrets)
         {
             // An orchestrator has nothing to repeat: who takes the volume back shuts out a client that is
@@ -280,11 +286,9 @@ impl NodeDriver for Node {
         id.incarnation.as_ref().map_or(Ok(()), |image| self.forget_clients(call, id, image, &secrets))
     }
 
-    fn grow(&self, call: &Call, id: &VolumeId, _attachment: &Attachment, least: u64) -> Result<()> {
-        let gone =
-            || Error::precondition(format!("volume {id} is no longer mapped on this node: stage it again"));
-        let mapping = self.mapping_of(id)?.ok_or_else(gone)?;
-        self.mapper.refresh(call, &mapping, least).map_err(|error| error.context(format_args!("volume {id}")))
+    fn grow(&self, call: &Call, id: &VolumeId, attachment: &Attachment, least: u64) -> Result<()> {
+        let Attachment::Block(device) = attachment;
+        self.mapper.refresh(call, device, least).map_err(|error| error.context(format_args!("volume {id}")))
     }
 
     /// Storage that does not answer says nothing.
@@ -292,21 +296,21 @@ impl NodeDriver for Node {
         &self,
         call: &Call,
         id: &VolumeId,
-        attached_for: &str,
+        (attachment, attached_for): (&Attachment, &str),
         wanted: &NodeContext<'_>,
     ) -> Result<Condition> {
-        let Some(mapping) = self.mapping_of(id)? else { return Ok(None) };
+        let Attachment::Block(device) = attachment;
         let told = PublishContext::from_map(wanted.publish)?;
-        if told.as_ref().is_some_and(|told| told.image_id != mapping.device.image) {
+        if told.as_ref().is_some_and(|told| told.image_id != device.image) {
             return Ok(Some("its image was replaced by another one".to_string()));
         }
-        if matches!(mapping.by, MappedBy::Nbd(_))
-            && let Some(dead) = self.mapper.condition(&mapping)
+        if matches!(device.backing, Backing::Nbd(_))
+            && let Some(dead) = self.mapper.condition(device)
         {
             return Ok(Some(dead));
         }
         let is_another = told.is_some_and(|told| told.publication != attached_for);
-        if mapping.device.read_only {
+        if device.read_only {
             // Where the record is lost, nobody knows.
             let is_known = !attached_for.is_empty();
             return Ok((is_known && is_another).then(|| OUT_OF_DATE.to_string()));
@@ -315,20 +319,20 @@ impl NodeDriver for Node {
             return Ok(is_another.then(|| EARLIER.to_string()));
         }
         let at = self.context.locate(&id.place, wanted.secrets);
-        let seen = at.and_then(|at| lost::look(&self.context.pool(call, &at), id, &mapping));
+        let seen = at.and_then(|at| lost::look(&self.context.pool(call, &at), id, device));
         let seen = seen.unwrap_or_else(|error| {
             log::warn!("volume {id}: whether its device still works is not known: {error}");
             Seen::Unknown
         });
-        lost::lost(&mapping, seen, &self.missing, self.context.timing.lost_watch)
+        lost::lost(device, seen, &self.missing, self.context.timing.lost_watch)
             .map_err(|error| error.context(format_args!("volume {id}")))
     }
 
     /// Asked of volumes in use alone, so that one without a device has lost it.
     fn condition(&self, call: &Call, id: &VolumeId) -> Result<Condition> {
-        let Some(mapping) = self.mapping_of(id)? else { return Ok(Some(LOST.to_string())) };
-        match self.mapper.condition(&mapping) {
-            None if !self.mapper.sees_watch(&mapping) => Ok(self.shut_out(call, id, &mapping)),
+        let Some(Attachment::Block(device)) = self.attached(id)? else { return Ok(Some(LOST.to_string())) };
+        match self.mapper.condition(&device) {
+            None if !self.mapper.sees_watch(&device) => Ok(self.shut_out(call, id, &device)),
             known => Ok(known),
         }
     }
@@ -337,15 +341,15 @@ impl NodeDriver for Node {
 impl Node {
     /// That the cluster has shut out the client of a mapping, of which the kernel does not tell.
     /// None also where the cluster cannot be asked.
-    fn shut_out(&self, call: &Call, id: &VolumeId, mapping: &node::Mapping) -> Condition {
-        if mapping.device.read_only || self.context.tool.usable().is_err() {
+    fn shut_out(&self, call: &Call, id: &VolumeId, device: &BlockDevice) -> Condition {
+        if device.read_only || self.context.tool.usable().is_err() {
             return None;
         }
-        let confirmed = self.confirmed.lock().get(&mapping.device.image).map(|it| it.at.clone());
+        let confirmed = self.confirmed.lock().get(&device.image).map(|it| it.at.clone());
         let at = confirmed.map_or_else(|| self.context.locate(&id.place, &Secrets::default()), Ok);
-        match at.and_then(|at| lost::look(&self.context.pool(call, &at), id, mapping)) {
+        match at.and_then(|at| lost::look(&self.context.pool(call, &at), id, device)) {
             Ok(Seen::ShutOut(address)) => {
-                let why = lost::shut_out(mapping, &address);
+                let why = lost::shut_out(device, &address);
                 Some(format!("{why}: unpublish and unstage it everywhere on this node, and stage it again"))
             }
             Ok(_) => None,
@@ -373,8 +377,6 @@ fn too_late(call: &Call, id: &VolumeId) -> Error {
 fn image_of<'a>(id: &'a VolumeId, cluster: &'a Cluster) -> node::Image<'a> {
     node::Image {
         cluster,
-        others: None,
-        fsid: cluster.fsid.as_deref(),
         pool: &id.place.pool,
         namespace: &id.place.namespace,
         name: &id.object,

@@ -6,17 +6,18 @@
 //! also while it changes to another OSD. A read-only mapping has no watch; an OSD that hangs is not shown by
 //! the watch. Without debugfs nothing is known.
 
-use super::{MappedBy, Mapper, Mapping};
-use crate::backend::Condition;
+use super::Mapper;
+use crate::backend::{BlockDevice, Condition};
+use crate::kernel::Backing;
 use crate::sys::rbd::MappedImage;
 
 impl Mapper {
     /// What is wrong with a mapping, as far as the kernel says; None also where it does not.
-    pub fn condition(&self, mapping: &Mapping) -> Condition {
-        let path = mapping.device.path.display();
-        match &mapping.by {
-            MappedBy::Kernel(image) if image.read_only => None,
-            MappedBy::Kernel(image) => self.bus.watches(image).is_some_and(|list| !has_watch(&list, image)).then(|| {
+    pub fn condition(&self, device: &BlockDevice) -> Condition {
+        let path = device.path.display();
+        match &device.backing {
+            Backing::Rbd(image) if image.read_only => None,
+            Backing::Rbd(image) => self.bus.watches(image).is_some_and(|list| !has_watch(&list, image)).then(|| {
                 format!(
                     "{path} has lost its watch on the image, and so fails or will fail all I/O: the cluster \
                      has blocklisted this node \
@@ -24,16 +25,17 @@ impl Mapper {
                      on this node, and stage it again"
                 )
             }),
-            MappedBy::Nbd(connected) => self.table.is_served(connected).is_ok_and(|served| !served).then(|| {
+            Backing::Nbd(connected) => self.table.is_served(connected).is_ok_and(|served| !served).then(|| {
                 format!("{path} has lost its rbd-nbd process and fails all I/O: unstage the volume and stage \
                          it again")
             }),
+            Backing::Loop(_) => None,
         }
     }
 
     /// Whether the kernel tells of the watch of a mapping.
-    pub(super) fn sees_watch(&self, mapping: &Mapping) -> bool {
-        matches!(&mapping.by, MappedBy::Kernel(image) if self.bus.watches(image).is_some())
+    pub(super) fn sees_watch(&self, device: &BlockDevice) -> bool {
+        matches!(&device.backing, Backing::Rbd(image) if self.bus.watches(image).is_some())
     }
 }
 
@@ -66,7 +68,8 @@ mod tests {
             fsid: String::new(),
             client: String::new(),
             address: String::new(),
-            config: String::new(),
+            monitors: Vec::new(),
+            has_own_client: true,
             read_only: false,
         }
     }

@@ -13,15 +13,17 @@
 //!
 //! [`fence`]: crate::backend::rbd::publish::fence
 
+use crate::backend::BlockDevice;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::header_lock::clients::{Client, Clients, KnownClient, strike_out, write_down};
 use crate::backend::rbd::header_lock::publication::{NodePublication, PublicationLock, Stage};
 use crate::backend::rbd::image::watchers::{addresses, await_dead, staying_of};
-use crate::backend::rbd::node::{MapRequest, MappedBy, Mapper, Mapping, Mounter};
+use crate::backend::rbd::node::{MapRequest, Mapper, Mounter};
 use crate::backend::rbd::publish::fence::{forget, shut_out_namesakes};
 use crate::backend::rbd::tool::{ImageRef, LockTarget, Watcher};
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
+use crate::kernel::Backing;
 use crate::sys::address;
 
 /// An image that this node is to write to.
@@ -35,18 +37,18 @@ pub(super) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Maps the image, or finds it mapped, so that it may be used.
-    pub fn map(&self) -> Result<Mapping> {
-        let is_mapped = self.mapper.find(self.request.image)?.is_some();
+    /// Maps the image, or takes what it is mapped as, so that it may be used.
+    pub fn map(&self) -> Result<BlockDevice> {
+        let is_mapped = self.request.found.is_some();
         let before = if is_mapped { Vec::new() } else { self.look_before()? };
-        let mapping = self.mapper.map(self.pool.call, self.request)?;
-        let confirmed = self.confirm(&mapping, is_mapped, &before);
+        let device = self.mapper.map(self.pool.call, self.request)?;
+        let confirmed = self.confirm(&device, is_mapped, &before);
         // What was mapped before may be in use, and whether rightly so is not known yet.
         let is_over =
             |error: &Error| !is_mapped || matches!(error.kind(), Kind::Precondition | Kind::NotFound);
         match confirmed {
-            Err(error) if is_over(&error) => Err(self.unmap(&mapping, error)),
-            confirmed => confirmed.map(|()| mapping),
+            Err(error) if is_over(&error) => Err(self.unmap(&device, error)),
+            confirmed => confirmed.map(|()| device),
         }
     }
 
@@ -57,15 +59,15 @@ impl Writer<'_> {
         }
     }
 
-    fn confirm(&self, mapping: &Mapping, is_found: bool, before: &[Watcher]) -> Result<()> {
+    fn confirm(&self, device: &BlockDevice, is_found: bool, before: &[Watcher]) -> Result<()> {
         let image = self.request.image.id()?;
         let known = if is_found { Clients::read(self.pool, image)?.all } else { Vec::new() };
         let watchers = self.watchers()?;
-        let Some(address) = self.own_address(mapping, &known, (before, &watchers))? else {
+        let Some(address) = self.own_address(device, &known, (before, &watchers))? else {
             // It is not written down, as shut out it would take other images with it.
             let publication = self.publication()?;
-            return match &mapping.by {
-                MappedBy::Kernel(image) if !image.address.is_empty() => {
+            return match &device.backing {
+                Backing::Rbd(image) if !image.address.is_empty() => {
                     self.refuse_others(&publication, &image.address, watchers)
                 }
                 _ => Ok(()),
@@ -76,7 +78,7 @@ impl Writer<'_> {
                 "{} is mapped as {}, but its client at {address} does not watch it: it may be shut out \
                  (`ceph osd blocklist ls`)",
                 self.request.image,
-                mapping.device.path.display()
+                device.path.display()
             )));
         }
         let client = Client::of(&self.pool.context.identity, self.publication, &address);
@@ -118,18 +120,18 @@ impl Writer<'_> {
     /// was mapped by hand, or by 0.1.0.
     fn own_address(
         &self,
-        mapping: &Mapping,
+        device: &BlockDevice,
         known: &[KnownClient],
         (before, after): (&[Watcher], &[Watcher]),
     ) -> Result<Option<String>> {
-        match &mapping.by {
-            MappedBy::Kernel(image) if !image.has_own_client() => Ok(None),
-            MappedBy::Kernel(image) if image.address.is_empty() => Err(Error::precondition(
+        match &device.backing {
+            Backing::Rbd(image) if !image.has_own_client => Ok(None),
+            Backing::Rbd(image) if image.address.is_empty() => Err(Error::precondition(
                 "this node's kernel does not tell the address of its clients, by which a lost node is shut out: \
                  it takes Linux 4.11, or the parameter mounter=rbd-nbd",
             )),
-            MappedBy::Kernel(image) => Ok(Some(image.address.clone())),
-            MappedBy::Nbd(_) => {
+            Backing::Rbd(image) => Ok(Some(image.address.clone())),
+            _ => {
                 let own = |it: &&KnownClient| {
                     it.client.is_of_boot(&self.pool.context.identity)
                         && after.iter().any(|watcher| watcher.address == it.client.address)
@@ -189,15 +191,13 @@ impl Writer<'_> {
     }
 
     /// Nobody has touched it yet.
-    fn unmap(&self, mapping: &Mapping, why: Error) -> Error {
+    fn unmap(&self, device: &BlockDevice, why: Error) -> Error {
         let call = self.pool.call;
         let image = self.request.image;
         let unmapped = self.mapper.ensure_unmapped(call, image);
-        match unmapped.and_then(|()| forget_own(self.pool, image.id()?)) {
+        match unmapped.and_then(|_| forget_own(self.pool, image.id()?)) {
             Ok(()) => why,
-            Err(error) => {
-                why.context(format_args!("{} may stay mapped ({error})", mapping.device.path.display()))
-            }
+            Err(error) => why.context(format_args!("{} may stay mapped ({error})", device.path.display())),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Mapping by the kernel.
 
-use super::{MapOptions, MapRequest, Mapper};
+use super::{MapOptions, MapRequest, Mapper, of_kernel};
+use crate::backend::BlockDevice;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Tool};
 use crate::kernel::rbd::ImageToMap;
+use crate::sys::byte_lock::ByteLock;
 
 /// In seconds: as long as Ceph's tools try to reach a cluster.
 const OWN_CLIENT: [&str; 2] = ["noshare", "mount_timeout=20"];
@@ -16,8 +18,14 @@ const NOWHERE: &str = "it is not known which OSDs are near to this node, so read
 const BLOCKLISTED: &str = "the cluster has blocklisted this node: `ceph osd blocklist ls` shows until when";
 
 impl Mapper {
-    /// The helper finds the device that is there already.
-    pub(super) fn map_by_kernel(&self, call: &Call, wanted: &MapRequest<'_>) -> Result<()> {
+    /// Maps an image that is not mapped, where there are devices of these numbers.
+    pub(super) fn map_by_kernel(
+        &self,
+        call: &Call,
+        wanted: &MapRequest<'_>,
+        former: Vec<u32>,
+        lock: &ByteLock,
+    ) -> Result<BlockDevice> {
         let MapRequest { access, image, options, .. } = *wanted;
         self.ensure_driver(call)?;
         let credentials = &access.credentials;
@@ -36,10 +44,12 @@ impl Mapper {
             namespace: image.namespace.into(),
             name: image.name.into(),
             image_id: image.id()?.into(),
-            fsid: image.fsid.map(Into::into),
+            fsid: image.cluster.fsid.clone(),
             read_only: options.read_only,
+            former,
         };
-        self.kernel.map_rbd(call, &to_map).map(drop).map_err(|error| advise(error, &to_map, options))
+        let mapped = self.kernel.map_rbd(call, &to_map, lock);
+        mapped.map(of_kernel).map_err(|error| advise(error, &to_map, options))
     }
 
     /// The options asked for, with those that every mapping has, and those that say which OSDs are near.
@@ -148,6 +158,7 @@ fn advice(errno: i32, image: &ImageToMap, wanted: &MapOptions) -> Option<(Kind, 
             (Kind::Unavailable, format!("the cluster does not answer at {monitors}"))
         }
         libc::ESHUTDOWN => (Kind::Unavailable, BLOCKLISTED.into()),
+        libc::EEXIST => (Kind::Unavailable, "another process of this node has mapped it: try again".into()),
         _ => return None,
     })
 }
@@ -182,6 +193,7 @@ mod tests {
             image_id: "10309e725270".into(),
             fsid: None,
             read_only: false,
+            former: Vec::new(),
         }
     }
 
@@ -204,6 +216,7 @@ mod tests {
             (libc::ETIMEDOUT, Kind::Unavailable, "10.0.0.1:6789"),
             (libc::EIO, Kind::Unavailable, "10.0.0.1:6789"),
             (libc::ESHUTDOWN, Kind::Unavailable, "blocklist"),
+            (libc::EEXIST, Kind::Unavailable, "try again"),
             (libc::EMFILE, Kind::Internal, "map web"),
         ];
         for (errno, kind, words) in expected {

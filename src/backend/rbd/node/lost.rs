@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::backend::Condition;
 use crate::backend::ceph::health::covers;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::header_lock::clients::{Clients, Fate};
-use crate::backend::rbd::node::{MappedBy, Mapping};
+use crate::backend::{BlockDevice, Condition};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
+use crate::kernel::Backing;
 
 /// Since when clients, by their addresses, were without a watch at every look.
 pub(super) type Missing = Mutex<HashMap<String, Instant>>;
@@ -30,8 +30,8 @@ pub(super) enum Seen {
 }
 
 /// Looks for the client of the mapping in the cluster.
-pub(super) fn look(pool: &Pool<'_>, id: &VolumeId, mapping: &Mapping) -> Result<Seen> {
-    let mut addresses = addresses(pool, mapping)?;
+pub(super) fn look(pool: &Pool<'_>, id: &VolumeId, device: &BlockDevice) -> Result<Seen> {
+    let mut addresses = addresses(pool, device)?;
     let watchers = pool.watchers(&id.object)?.unwrap_or_default();
     if let Some(own) = watchers.into_iter().find(|watcher| addresses.contains(&watcher.address)) {
         return Ok(Seen::Watching(own.address));
@@ -46,15 +46,20 @@ pub(super) fn look(pool: &Pool<'_>, id: &VolumeId, mapping: &Mapping) -> Result<
 ///
 /// # Errors
 /// Unavailable as long as its client may still register its watch again.
-pub(super) fn lost(mapping: &Mapping, seen: Seen, missing: &Missing, after: Duration) -> Result<Condition> {
-    let path = mapping.device.path.display();
+pub(super) fn lost(
+    device: &BlockDevice,
+    seen: Seen,
+    missing: &Missing,
+    after: Duration,
+) -> Result<Condition> {
+    let path = device.path.display();
     match seen {
         Seen::Unknown => Ok(None),
         Seen::Watching(address) => {
             missing.lock().remove(&address);
             Ok(None)
         }
-        Seen::ShutOut(address) => Ok(Some(shut_out(mapping, &address))),
+        Seen::ShutOut(address) => Ok(Some(shut_out(device, &address))),
         Seen::Missing(address) => {
             let why = format!(
                 "the client at {address}, by which it is mapped as {path}, does not watch its image now"
@@ -69,19 +74,19 @@ pub(super) fn lost(mapping: &Mapping, seen: Seen, missing: &Missing, after: Dura
 }
 
 /// What became of a mapping whose client was shut out.
-pub(super) fn shut_out(mapping: &Mapping, address: &str) -> String {
-    let path = mapping.device.path.display();
+pub(super) fn shut_out(device: &BlockDevice, address: &str) -> String {
+    let path = device.path.display();
     format!("{path} can only fail: the cluster has shut out its client at {address}")
 }
 
 /// Where the cluster may see the client of the mapping.
-fn addresses(pool: &Pool<'_>, mapping: &Mapping) -> Result<Vec<String>> {
-    match &mapping.by {
-        MappedBy::Kernel(image) if image.address.is_empty() => Ok(Vec::new()),
-        MappedBy::Kernel(image) => Ok(vec![image.address.clone()]),
-        MappedBy::Nbd(_) => {
+fn addresses(pool: &Pool<'_>, device: &BlockDevice) -> Result<Vec<String>> {
+    match &device.backing {
+        Backing::Rbd(image) if image.address.is_empty() => Ok(Vec::new()),
+        Backing::Rbd(image) => Ok(vec![image.address.clone()]),
+        _ => {
             let identity = &pool.context.identity;
-            let known = Clients::read(pool, &mapping.device.image)?.all.into_iter();
+            let known = Clients::read(pool, &device.image)?.all.into_iter();
             let own = known.filter(|it| it.fate != Fate::Gone && it.client.is_of_boot(identity));
             Ok(own.map(|it| it.client.address).collect())
         }

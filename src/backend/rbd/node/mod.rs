@@ -5,15 +5,15 @@
 //! no process and waits for no storage.
 //!
 //! One image has one device. Two mappings would be two devices with a cache each, and a file system on both
-//! of them is lost. So what maps holds the image's lock (`locks`) and looks again under it, and what is found
-//! twice all the same (by hand) is brought down to the one in use.
+//! of them is lost. So what maps or unmaps holds the image's lock (`locks`) and looks under it, and an image
+//! that is mapped twice all the same (by hand) is refused.
+//!
+//! A call looks once, before it does anything; what it has found is handed on ([`MapRequest::found`]).
 
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-use log::warn;
 
 use crate::backend::BlockDevice;
 use crate::backend::ceph::ClusterAccess;
@@ -24,6 +24,7 @@ use crate::exec::Runner;
 use crate::kernel::rbd::Unmapped;
 use crate::kernel::{Backing, Kernel};
 use crate::sys::block;
+use crate::sys::byte_lock::ByteLock;
 use crate::sys::holders;
 use crate::sys::modules::Modules;
 use crate::sys::mountinfo::Mounts;
@@ -46,7 +47,7 @@ mod options;
 pub use image::Image;
 pub use options::Mounter;
 
-use locks::MapLocks;
+use locks::{MapLocks, failed};
 
 /// How an image is to be mapped.
 #[derive(Clone, Debug)]
@@ -61,43 +62,25 @@ pub struct MapOptions {
     pub features: BTreeSet<String>,
 }
 
-/// An image that is mapped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapping {
-    /// Its device.
-    pub device: BlockDevice,
-    by: MappedBy,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum MappedBy {
-    Kernel(MappedImage),
-    Nbd(ConnectedDevice),
-}
-
-impl Mapping {
-    fn kernel(image: MappedImage) -> Self {
-        // By hand it may have been mapped with its key in the options, and a backing is seen in `ps`.
-        let shown = MappedImage { config: String::new(), ..image.clone() };
-        let device = BlockDevice {
-            path: image.path(),
-            backing: Backing::Rbd(shown),
-            image: image.image_id.clone(),
-            read_only: image.read_only,
-            sparse_file: None,
-        };
-        Self { device, by: MappedBy::Kernel(image) }
+/// The device of an image that the kernel has mapped.
+fn of_kernel(image: MappedImage) -> BlockDevice {
+    BlockDevice {
+        path: image.path(),
+        image: image.image_id.clone(),
+        read_only: image.read_only,
+        backing: Backing::Rbd(image),
+        sparse_file: None,
     }
+}
 
-    fn nbd(connected: ConnectedDevice) -> Self {
-        let device = BlockDevice {
-            path: connected.path(),
-            backing: Backing::Nbd(connected.clone()),
-            image: cookie::image_id(&connected.cookie).into(),
-            read_only: connected.read_only,
-            sparse_file: None,
-        };
-        Self { device, by: MappedBy::Nbd(connected) }
+/// The device of an image that rbd-nbd serves.
+fn of_nbd(connected: ConnectedDevice) -> BlockDevice {
+    BlockDevice {
+        path: connected.path(),
+        image: cookie::image_id(&connected.cookie).into(),
+        read_only: connected.read_only,
+        backing: Backing::Nbd(connected),
+        sparse_file: None,
     }
 }
 
@@ -126,6 +109,8 @@ pub struct MapRequest<'a> {
     pub image: &'a Image<'a>,
     /// By what, and how.
     pub options: &'a MapOptions,
+    /// What it is mapped as.
+    pub found: Option<&'a BlockDevice>,
     /// For what maps by name and does not tell what it has mapped.
     pub id_now: IdNow<'a>,
 }
@@ -171,8 +156,8 @@ impl Mapper {
         }
     }
 
-    /// Maps an image, or finds the device it is mapped as. An image that is mapped with other options, or by
-    /// another mounter, keeps them; one that is mapped for writing is found also by who only reads.
+    /// Maps an image, or takes the device it is mapped as. An image that is mapped with other options, or by
+    /// another mounter, keeps them; one that is mapped for writing serves who only reads, too.
     ///
     /// The kernel reports the id of what it has mapped. rbd-nbd maps by name and reports nothing, so the name
     /// is looked up once more afterwards. Another image than the one meant is unmapped again.
@@ -181,134 +166,102 @@ impl Mapper {
     /// Precondition when it is mapped read-only and is to be written, has features that the mounter cannot
     /// do, or the node lacks what maps it; not found, unauthenticated, unavailable as the cluster answers; an
     /// invalid argument for an option.
-    pub fn map(&self, call: &Call, wanted: &MapRequest<'_>) -> Result<Mapping> {
-        let MapRequest { image, options, .. } = wanted;
+    pub fn map(&self, call: &Call, wanted: &MapRequest<'_>) -> Result<BlockDevice> {
+        let MapRequest { image, options, found, .. } = wanted;
         options.options.iter().try_for_each(|option| options.mounter.check(option))?;
-        let mapping = match self.find(image)? {
-            Some(mapping) => self.keep_one(call, image, mapping)?,
-            None => self.map_anew(call, wanted)?,
-        };
-        self.ensure_served(call, wanted, &mapping)?;
-        if mapping.device.read_only && !options.read_only {
+        let device = found.map_or_else(|| self.map_anew(call, wanted), |found| Ok(found.clone()))?;
+        self.ensure_served(call, wanted, &device)?;
+        if device.read_only && !options.read_only {
             return Err(Error::precondition(format!(
                 "{image} is to be written, but is mapped read-only as {}: end its use there first",
-                mapping.device.path.display()
+                device.path.display()
             )));
         }
-        Ok(mapping)
+        Ok(device)
     }
 
     /// Holds the image's lock until it is known what was mapped. If that cannot be known, whatever still runs
     /// of it keeps the lock.
-    fn map_anew(&self, call: &Call, wanted: &MapRequest<'_>) -> Result<Mapping> {
+    fn map_anew(&self, call: &Call, wanted: &MapRequest<'_>) -> Result<BlockDevice> {
         let image = wanted.image;
         image.id()?;
         let lock = self.lock(call, image)?;
+        let (numbers, present) = self.look(image)?;
         // An earlier command may have come to its end.
-        if self.find_all(image)?.is_empty() {
-            match wanted.options.mounter {
-                Mounter::Kernel => self.map_by_kernel(call, wanted)?,
-                Mounter::Nbd => self.map_by_nbd(call, wanted, &lock)?,
-            }
-        }
-        let gone = || {
-            Error::unavailable(format!(
-                "{image} was mapped, but its device is gone or stands for another image: try again"
-            ))
+        let device = match (only_one(image, present)?, wanted.options.mounter) {
+            (Some(device), _) => device,
+            (None, Mounter::Kernel) => self.map_by_kernel(call, wanted, numbers, &lock)?,
+            (None, Mounter::Nbd) => self.map_by_nbd(call, wanted, &lock)?,
         };
-        let mapping = self.pick(self.find_all(image)?)?.ok_or_else(gone)?;
-        self.verify(call, wanted, &mapping)?;
-        self.refuse_dead(image, &mapping)?;
-        lock.give_back().map_err(|error| {
-            Error::io(format_args!("release the lock by which {image} is mapped"), &error)
-        })?;
-        self.keep_one(call, image, mapping)
+        self.verify(call, wanted, &device)?;
+        self.refuse_dead(image, &device)?;
+        lock.give_back().map_err(|error| failed(image, &error))?;
+        Ok(device)
     }
 
-    /// The device an image is mapped as; of several, the one in use, then the first. One that a map which was
-    /// broken off has left is none.
+    /// The device an image is mapped as. One that a map which was broken off has left is none.
     ///
     /// # Errors
-    /// Failures to read sysfs or mountinfo.
-    pub fn find(&self, image: &Image<'_>) -> Result<Option<Mapping>> {
+    /// Precondition, with their paths, where there are several; failures to read sysfs.
+    pub fn find(&self, image: &Image<'_>) -> Result<Option<BlockDevice>> {
         let mut found = Vec::new();
-        for mapping in self.find_all(image)? {
-            if self.is_seen_to(image, &mapping)? {
-                found.push(mapping);
+        for device in self.find_all(image)? {
+            if self.is_seen_to(image, &device)? {
+                found.push(device);
             }
         }
-        self.pick(found)
+        only_one(image, found)
     }
 
-    fn pick(&self, mut found: Vec<Mapping>) -> Result<Option<Mapping>> {
-        if found.len() < 2 {
-            return Ok(found.pop());
-        }
-        for (place, mapping) in found.iter().enumerate() {
-            if !self.users(mapping)?.is_empty() {
-                return Ok(Some(found.swap_remove(place)));
-            }
-        }
-        Ok(Some(found.swap_remove(0)))
+    fn find_all(&self, image: &Image<'_>) -> Result<Vec<BlockDevice>> {
+        self.look(image).map(|(_, found)| found)
     }
 
-    fn find_all(&self, image: &Image<'_>) -> Result<Vec<Mapping>> {
+    /// The numbers of all devices of the kernel's driver, and the devices of the image.
+    fn look(&self, image: &Image<'_>) -> Result<(Vec<u32>, Vec<BlockDevice>)> {
         let look = || {
-            let by_kernel =
-                self.bus.mapped()?.into_iter().filter(|mapped| image.is(mapped)).map(Mapping::kernel);
+            let mapped = self.bus.mapped()?;
+            let numbers = mapped.iter().map(|mapped| mapped.number).collect();
+            let by_kernel = mapped.into_iter().filter(|mapped| image.is(mapped)).map(of_kernel);
             let connected = self.table.connected()?.into_iter();
-            let by_nbd = connected.filter(|device| cookie::means(&device.cookie, image)).map(Mapping::nbd);
-            Ok(by_kernel.chain(by_nbd).collect())
+            let by_nbd = connected.filter(|device| cookie::means(&device.cookie, image)).map(of_nbd);
+            Ok((numbers, by_kernel.chain(by_nbd).collect()))
         };
         look().map_err(|error| Error::io(format_args!("look where {image} is mapped"), &error))
-    }
-
-    /// Unmaps all other mappings, if nobody uses them.
-    fn keep_one(&self, call: &Call, image: &Image<'_>, kept: Mapping) -> Result<Mapping> {
-        for surplus in self.find_all(image)?.iter().filter(|mapping| mapping.device.path != kept.device.path)
-        {
-            warn!(
-                "{image} is mapped as {} and as {}",
-                kept.device.path.display(),
-                surplus.device.path.display()
-            );
-            if let Err(error) = self.unmap(call, surplus) {
-                warn!("the second one stays: {error}");
-            }
-        }
-        Ok(kept)
     }
 
     /// Unmaps a device. One that is gone, or another image by now, is unmapped.
     ///
     /// # Errors
     /// Precondition, naming who uses it, while somebody does; what the kernel or the tool answers.
-    pub fn unmap(&self, call: &Call, mapping: &Mapping) -> Result<()> {
-        let users = self.users(mapping)?;
-        let unmapped = match &mapping.by {
+    fn unmap(&self, call: &Call, device: &BlockDevice, lock: Option<&ByteLock>) -> Result<()> {
+        let users = self.users(device)?;
+        let unmapped = match &device.backing {
             _ if !users.is_empty() => Unmapped::InUse,
-            MappedBy::Kernel(image) => self.kernel.unmap_rbd(call, image)?,
-            MappedBy::Nbd(connected) => self.unmap_nbd(call, connected)?,
+            Backing::Rbd(image) => self.kernel.unmap_rbd(call, image, lock)?,
+            Backing::Nbd(connected) => self.unmap_nbd(call, connected)?,
+            Backing::Loop(_) => return Err(Error::internal("a loop device is no image's")),
         };
         match unmapped {
             Unmapped::Done => Ok(()),
-            Unmapped::InUse => Err(self.busy(call, mapping, users)),
+            Unmapped::InUse => Err(self.busy(call, device, users)),
         }
     }
 
-    /// Unmaps every device of an image.
+    /// Unmaps every device of an image; gives them.
     ///
     /// # Errors
-    /// As [`Mapper::unmap`]; unavailable while a process that was given up is still mapping it.
-    pub fn ensure_unmapped(&self, call: &Call, image: &Image<'_>) -> Result<()> {
-        self.unmap_all(call, image)?;
-        self.await_end_of_map(call, image)?;
-        // What was mapped between the first look and the second.
-        self.unmap_all(call, image)
-    }
-
-    fn unmap_all(&self, call: &Call, image: &Image<'_>) -> Result<()> {
-        self.find_all(image)?.iter().try_for_each(|mapping| self.unmap(call, mapping))
+    /// Precondition, naming who uses it, while somebody uses one of them; unavailable while a process that
+    /// was given up is still at it; what the kernel or the tool answers.
+    pub fn ensure_unmapped(&self, call: &Call, image: &Image<'_>) -> Result<Vec<BlockDevice>> {
+        if self.is_absent(image)? {
+            return Ok(Vec::new());
+        }
+        let lock = self.lock(call, image)?;
+        let found = self.find_all(image)?;
+        found.iter().map(|device| self.unmap(call, device, Some(&lock))).fold(Ok(()), Result::and)?;
+        lock.give_back().map_err(|error| failed(image, &error))?;
+        Ok(found)
     }
 
     /// Whether the image is not mapped, and nobody is about to.
@@ -316,7 +269,7 @@ impl Mapper {
     /// # Errors
     /// Failures to read sysfs.
     pub fn is_absent(&self, image: &Image<'_>) -> Result<bool> {
-        Ok(!self.is_being_mapped(image)? && self.find_all(image)?.is_empty())
+        Ok(!self.is_locked(image)? && self.find_all(image)?.is_empty())
     }
 
     /// Lets the device follow the image's size.
@@ -327,16 +280,17 @@ impl Mapper {
     ///
     /// # Errors
     /// Not found when the device is gone; what the kernel answers.
-    pub fn refresh(&self, call: &Call, mapping: &Mapping, least: u64) -> Result<()> {
-        match &mapping.by {
-            MappedBy::Kernel(image) => self.kernel.refresh_rbd(call, image).map(drop),
-            MappedBy::Nbd(connected) => self.await_size(call, connected, least),
+    pub fn refresh(&self, call: &Call, device: &BlockDevice, least: u64) -> Result<()> {
+        match &device.backing {
+            Backing::Rbd(image) => self.kernel.refresh_rbd(call, image).map(drop),
+            Backing::Nbd(connected) => self.await_size(call, connected, least),
+            Backing::Loop(_) => Ok(()),
         }
     }
 
     /// Mounts and devices that stand on the device.
-    fn users(&self, mapping: &Mapping) -> Result<Vec<String>> {
-        let path = &mapping.device.path;
+    fn users(&self, device: &BlockDevice) -> Result<Vec<String>> {
+        let path = &device.path;
         let failed = |error| Error::io(format_args!("look who uses {}", path.display()), &error);
         let device = match block::Device::at(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -349,14 +303,14 @@ impl Mapper {
         Ok(mounted.chain(holders.iter().map(ToString::to_string)).collect())
     }
 
-    fn busy(&self, call: &Call, mapping: &Mapping, mut users: Vec<String>) -> Error {
-        let path = &mapping.device.path;
+    fn busy(&self, call: &Call, device: &BlockDevice, mut users: Vec<String>) -> Error {
+        let path = &device.path;
         let openers =
             block::Device::at(path).ok().and_then(|device| self.kernel.openers(call, device.number).ok());
         let Openers { seen, hidden } = openers.unwrap_or_default();
-        let others = seen.into_iter().filter(|opener| match &mapping.by {
-            MappedBy::Kernel(_) => true,
-            MappedBy::Nbd(connected) => !self.table.serves(opener.process, connected),
+        let others = seen.into_iter().filter(|opener| match &device.backing {
+            Backing::Nbd(connected) => !self.table.serves(opener.process, connected),
+            _ => true,
         });
         users.extend(others.map(|opener| format!("open in {} ({})", opener.name, opener.process)));
         if users.is_empty() && hidden > 0 {
@@ -374,6 +328,18 @@ impl Mapper {
             path.display()
         ))
     }
+}
+
+fn only_one(image: &Image<'_>, mut found: Vec<BlockDevice>) -> Result<Option<BlockDevice>> {
+    if found.len() < 2 {
+        return Ok(found.pop());
+    }
+    let paths: Vec<String> = found.iter().map(|device| device.path.display().to_string()).collect();
+    Err(Error::precondition(format!(
+        "{image} is mapped as {}, and what is written to one of them is lost by the other: end the use of all but \
+         one, and unmap them (`rbd device unmap`)",
+        paths.join(" and as ")
+    )))
 }
 
 #[cfg(test)]

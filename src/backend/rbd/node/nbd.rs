@@ -13,10 +13,12 @@
 //! It also says that it has mapped a device which serves nobody, where the number is still taken by a file
 //! system whose mapping was ended: so its process is looked for.
 
-use super::{Image, MapRequest, MappedBy, Mapper, Mapping, cookie};
+use super::{Image, MapRequest, Mapper, cookie, only_one};
+use crate::backend::BlockDevice;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Tool};
+use crate::kernel::Backing;
 use crate::kernel::rbd::Unmapped;
 use crate::sys::byte_lock::ByteLock;
 use crate::sys::nbd::ConnectedDevice;
@@ -33,7 +35,12 @@ impl Mapper {
     }
 
     /// The key is read while the command starts, before it becomes a daemon.
-    pub(super) fn map_by_nbd(&self, call: &Call, wanted: &MapRequest<'_>, lock: &ByteLock) -> Result<()> {
+    pub(super) fn map_by_nbd(
+        &self,
+        call: &Call,
+        wanted: &MapRequest<'_>,
+        lock: &ByteLock,
+    ) -> Result<BlockDevice> {
         let MapRequest { access, image, options, .. } = *wanted;
         let words = options.options.iter().map(|option| format!("--{option}"));
         let cookie = cookie::of(image, image.id()?);
@@ -41,7 +48,10 @@ impl Mapper {
         let command = command.args(["--cookie", &cookie]).args(words);
         let command = if options.read_only { command.arg("--read-only") } else { command };
         let command = command.arg(image.to_string()).keeping_open(lock.file());
-        self.runner.run(call, &command).map(drop).map_err(|error| explain(error.into(), image))
+        self.runner.run(call, &command).map_err(|error| explain(error.into(), image))?;
+        only_one(image, self.find_all(image)?)?.ok_or_else(|| {
+            Error::unavailable(format!("{image} was mapped by rbd-nbd, but its device is gone: try again"))
+        })
     }
 
     /// Ends the process behind a device if it still is this image.
@@ -84,9 +94,9 @@ impl Mapper {
         &self,
         call: &Call,
         wanted: &MapRequest<'_>,
-        mapping: &Mapping,
+        device: &BlockDevice,
     ) -> Result<()> {
-        let MappedBy::Nbd(connected) = &mapping.by else { return Ok(()) };
+        let Backing::Nbd(connected) = &device.backing else { return Ok(()) };
         let MapRequest { access, image, .. } = *wanted;
         let path = connected.path();
         if self.is_served(connected)? {
@@ -100,7 +110,7 @@ impl Mapper {
         attached.map_err(|error| {
             explain(error.into(), image).context(format_args!("{} has lost its process", path.display()))
         })?;
-        self.verify(call, wanted, mapping)
+        self.verify(call, wanted, device)
     }
 
     fn is_served(&self, connected: &ConnectedDevice) -> Result<bool> {
@@ -113,22 +123,22 @@ impl Mapper {
     ///
     /// # Errors
     /// Unavailable if it does not.
-    pub(super) fn refuse_dead(&self, image: &Image<'_>, mapping: &Mapping) -> Result<()> {
-        let MappedBy::Nbd(connected) = &mapping.by else { return Ok(()) };
+    pub(super) fn refuse_dead(&self, image: &Image<'_>, device: &BlockDevice) -> Result<()> {
+        let Backing::Nbd(connected) = &device.backing else { return Ok(()) };
         match self.is_served(connected)? {
             true => Ok(()),
             false => Err(Error::unavailable(format!(
                 "{image} was mapped as {}, but its rbd-nbd process has ended (is that device still in use by \
                  what was unmapped before?): try again",
-                mapping.device.path.display()
+                device.path.display()
             ))),
         }
     }
 
     /// Unmaps what rbd-nbd has mapped if the name does not mean the image: its id it does not tell, and it
     /// took what had the name.
-    pub(super) fn verify(&self, call: &Call, wanted: &MapRequest<'_>, mapping: &Mapping) -> Result<()> {
-        let MappedBy::Nbd(_) = &mapping.by else { return Ok(()) };
+    pub(super) fn verify(&self, call: &Call, wanted: &MapRequest<'_>, device: &BlockDevice) -> Result<()> {
+        let Backing::Nbd(_) = &device.backing else { return Ok(()) };
         let (image, meant) = (wanted.image, wanted.image.id()?);
         let why = match (wanted.id_now)() {
             Ok(Some(id)) if id == meant => return Ok(()),
@@ -136,11 +146,9 @@ impl Mapper {
             Err(error) => error
                 .context(format_args!("{image} was mapped, but whether it still is {meant} is not known")),
         };
-        Err(match self.unmap(call, mapping) {
+        Err(match self.unmap(call, device, None) {
             Ok(()) => why,
-            Err(error) => {
-                why.context(format_args!("{} stays mapped ({error})", mapping.device.path.display()))
-            }
+            Err(error) => why.context(format_args!("{} stays mapped ({error})", device.path.display())),
         })
     }
 }

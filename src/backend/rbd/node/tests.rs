@@ -17,7 +17,6 @@ use crate::clusters::{Cluster, Credentials, Monitor};
 use crate::error::Kind;
 use crate::exec::fake::{FakeHelper, FakeRunner};
 use crate::exec::{Cmd, CommandError, Output, Tool};
-use crate::kernel::rbd::name_key;
 use crate::secrets::Secret;
 use crate::sys::byte_lock::ByteLock;
 use crate::topology::Labels;
@@ -40,7 +39,6 @@ impl Node {
         for name in ["sys/bus/rbd/devices", "sys/block", "proc"] {
             fs::create_dir_all(dir.path().join(name)).unwrap();
         }
-        fs::write(dir.path().join("sys/bus/rbd/add"), "").unwrap();
         let (helper, runner) = (Arc::new(FakeHelper::default()), Arc::new(FakeRunner::default()));
         let mapper = Mapper::below(dir.path(), Kernel::new(helper.clone()), runner.clone());
         Self {
@@ -55,24 +53,21 @@ impl Node {
 
     fn image(&self) -> Image<'_> {
         let cluster = &self.access.cluster;
-        Image {
-            cluster,
-            others: None,
-            fsid: None,
-            pool: "vms",
-            namespace: "n1",
-            name: "web",
-            id: Some("1081c73c7e97"),
-        }
+        Image { cluster, pool: "vms", namespace: "n1", name: "web", id: Some("1081c73c7e97") }
     }
 
-    fn map(&self, options: &MapOptions) -> Result<Mapping> {
+    fn map(&self, options: &MapOptions) -> Result<BlockDevice> {
         self.map_while(options, &|| Ok(Some("1081c73c7e97".into())))
     }
 
-    fn map_while(&self, options: &MapOptions, id_now: IdNow<'_>) -> Result<Mapping> {
-        self.mapper
-            .map(&self.call, &MapRequest { access: &self.access, image: &self.image(), options, id_now })
+    fn map_while(&self, options: &MapOptions, id_now: IdNow<'_>) -> Result<BlockDevice> {
+        let (access, image, found) = (&self.access, self.image(), self.find()?);
+        let (image, found) = (&image, found.as_ref());
+        self.mapper.map(&self.call, &MapRequest { access, image, options, found, id_now })
+    }
+
+    fn find(&self) -> Result<Option<BlockDevice>> {
+        self.mapper.find(&self.image())
     }
 
     fn write(&self, path: &str, values: &[(&str, &str)]) {
@@ -105,7 +100,7 @@ impl Node {
     fn expect_map(&self, monitors: &str, options: &[&str], errno: i32) {
         let image = json!({
             "monitors": monitors, "user": "csi", "key": "AQBkey==", "options": options, "pool": "vms", "namespace": "n1",
-            "name": "web", "image_id": "1081c73c7e97", "fsid": Value::Null, "read_only": false,
+            "name": "web", "image_id": "1081c73c7e97", "fsid": Value::Null, "read_only": false, "former": [],
         });
         let reply = json!({"Failed": {"action": "map it", "errno": errno, "text": ""}}).to_string();
         self.helper.expect(in_order(&image), reply);
@@ -124,9 +119,20 @@ fn connect(sysfs: &Path, number: u32, cookie: &str) {
 
 /// The request as the helper gets it: fields in the order of the struct, which a JSON map does not keep.
 fn in_order(image: &Value) -> Vec<u8> {
-    let fields =
-        ["monitors", "user", "key", "options", "pool", "namespace", "name", "image_id", "fsid", "read_only"]
-            .map(|field| format!("\"{field}\":{}", image[field]));
+    let fields = [
+        "monitors",
+        "user",
+        "key",
+        "options",
+        "pool",
+        "namespace",
+        "name",
+        "image_id",
+        "fsid",
+        "read_only",
+        "former",
+    ]
+    .map(|field| format!("\"{field}\":{}", image[field]));
     format!("{{\"Rbd\":{{\"Map\":{{\"image\":{{{}}}}}}}}}", fields.join(",")).into_bytes()
 }
 
@@ -138,6 +144,12 @@ fn access(v1: &[Option<&str>]) -> ClusterAccess {
         cluster: Arc::new(cluster),
         credentials: Credentials { user: "csi".into(), key: Some(Secret::new("AQBkey==")) },
     }
+}
+
+/// The same cluster, which has moved there perhaps.
+fn cluster(fsid: Option<&str>, monitor: &str) -> Cluster {
+    let monitors = vec![Monitor { v2: None, v1: Some(monitor.into()) }];
+    Cluster { monitors, fsid: fsid.map(Into::into), ..Cluster::named("main") }
 }
 
 fn options(mounter: Mounter) -> MapOptions {
@@ -164,11 +176,8 @@ fn what_is_mapped_is_found_without_asking_anybody() {
     node.kernel_maps(4, "name before", "1081c73c7e97");
     node.kernel_maps(3, "web", "another");
     for mounter in [Mounter::Kernel, Mounter::Nbd] {
-        let mapping = node.map(&options(mounter)).unwrap();
-        assert_eq!(
-            (mapping.device.path.as_path(), mapping.device.image.as_str()),
-            (Path::new("/dev/rbd4"), "1081c73c7e97")
-        );
+        let device = node.map(&options(mounter)).unwrap();
+        assert_eq!((device.path.as_path(), device.image.as_str()), (Path::new("/dev/rbd4"), "1081c73c7e97"));
     }
 }
 
@@ -176,46 +185,39 @@ fn what_is_mapped_is_found_without_asking_anybody() {
 fn without_an_id_the_name_and_the_cluster_tell() {
     let node = Node::new();
     node.kernel_maps(3, "web", "another");
-    let by_name = |fsid, access: &ClusterAccess| {
-        let image = Image { cluster: &access.cluster, fsid, id: None, ..node.image() };
-        node.mapper.find(&image).unwrap().map(|mapping| mapping.device.image)
+    let by_name = |fsid: Option<&str>, monitor| {
+        let image = Image { cluster: &cluster(fsid, monitor), id: None, ..node.image() };
+        node.mapper.find(&image).unwrap().map(|device| device.image)
     };
-    assert_eq!(by_name(None, &node.access).as_deref(), Some("another"));
-    assert_eq!(by_name(None, &access(&[Some("10.9.9.9:6789")])), None);
-    assert_eq!(
-        by_name(Some(FSID), &access(&[Some("10.9.9.9:6789")])).as_deref(),
-        Some("another"),
-        "its monitors have moved"
-    );
-    assert_eq!(by_name(Some("f"), &node.access), None);
+    assert_eq!(by_name(None, "10.0.0.1:6789").as_deref(), Some("another"));
+    assert_eq!(by_name(None, "10.9.9.9:6789"), None);
+    assert_eq!(by_name(Some(FSID), "10.9.9.9:6789").as_deref(), Some("another"), "its monitors have moved");
+    assert_eq!(by_name(Some("f"), "10.0.0.1:6789"), None);
 }
 
+/// By hand, as cephlet maps none twice.
 #[test]
-fn what_is_left_of_a_forgotten_cluster_is_from_no_other() {
+fn an_image_that_is_mapped_twice_is_refused() {
     let node = Node::new();
-    node.kernel_maps(3, "web", "another");
-    let forgotten = Cluster::named("main");
-    let found = |others: &[Arc<Cluster>], id| {
-        let image = Image { cluster: &forgotten, others: Some(others), id, ..node.image() };
-        node.mapper.find(&image).unwrap().is_some()
-    };
-    let other = access(&[Some("10.9.9.9:6789")]).cluster;
-    assert!(found(&[], None) && found(&[Arc::clone(&other)], None));
-    assert!(!found(&[other, Arc::clone(&node.access.cluster)], None), "it is mapped from the second");
-    assert!(found(&[Arc::clone(&node.access.cluster)], Some("another")) && !found(&[], Some("newer")));
+    node.kernel_maps(3, "web", "1081c73c7e97");
+    node.nbd_connects(2, COOKIE);
+    for refused in [node.find().map(drop), node.map(&options(Mounter::Kernel)).map(drop)] {
+        let error = refused.expect_err("UNSAFE: two devices with a cache each");
+        assert_eq!(error.kind(), Kind::Precondition);
+        assert!(error.message().contains("/dev/rbd3 and as /dev/nbd2"), "{error}");
+    }
 }
 
 #[test]
 fn an_image_keeps_its_device_when_the_monitors_move() {
     let node = Node::new();
     node.kernel_maps(3, "web", "1081c73c7e97");
-    let moved = access(&[Some("10.9.9.9:6789")]);
-    let image = Image { cluster: &moved.cluster, ..node.image() };
-    assert!(node.mapper.find(&image).unwrap().is_some());
-    assert!(
-        node.mapper.find(&Image { fsid: Some("f"), ..image }).unwrap().is_none(),
-        "the same id in another cluster"
-    );
+    let is_found = |fsid: Option<&str>| {
+        let image = Image { cluster: &cluster(fsid, "10.9.9.9:6789"), ..node.image() };
+        node.mapper.find(&image).unwrap().is_some()
+    };
+    assert!(is_found(None));
+    assert!(!is_found(Some("f")), "the same id in another cluster");
 }
 
 #[test]
@@ -294,10 +296,6 @@ fn what_is_still_being_mapped_is_not() {
     let refused = |image: Image<'_>| {
         assert_eq!(node.mapper.ensure_unmapped(&node.call, &image).unwrap_err().kind(), Kind::Unavailable)
     };
-    let helper = node.mapper.bus.lock(name_key("vms", "n1", "web")).unwrap();
-    refused(node.image());
-    refused(Image { id: None, ..node.image() });
-    helper.give_back().unwrap();
     let command = node.mapper.lock(&node.call, &node.image()).unwrap();
     refused(node.image());
     refused(Image { id: None, ..node.image() });
@@ -343,7 +341,7 @@ fn nobody_maps_beside_a_command_of_an_earlier_daemon() {
 fn a_device_without_its_watch_is_in_bad_condition() {
     let node = Node::new();
     node.kernel_maps(3, "web", "1081c73c7e97");
-    let mapping = node.mapper.find(&node.image()).unwrap().unwrap();
+    let mapping = node.find().unwrap().unwrap();
     assert_eq!(node.mapper.condition(&mapping), None, "without debugfs nothing is known");
     node.write(
         &format!("sys/kernel/debug/ceph/{FSID}.client7"),
@@ -363,5 +361,5 @@ fn a_read_only_device_is_not_for_writing() {
     let error = node.map(&options(Mounter::Kernel)).unwrap_err();
     assert_eq!(error.kind(), Kind::Precondition);
     assert!(error.message().contains("/dev/rbd3"), "{error}");
-    assert!(node.map(&MapOptions { read_only: true, ..options(Mounter::Kernel) }).unwrap().device.read_only);
+    assert!(node.map(&MapOptions { read_only: true, ..options(Mounter::Kernel) }).unwrap().read_only);
 }

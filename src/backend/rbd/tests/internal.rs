@@ -55,7 +55,7 @@ fn nothing_is_done_with_them() {
                 capability: &capability,
                 read_only: false,
             };
-            not_found(rbd.node().attach(&call(), id, &context, &|_| Ok(())));
+            not_found(rbd.node().attach(&call(), id, None, &context, &|_| Ok(())));
         }
         assert_eq!(cluster.dump(), before, "{id}");
     }

@@ -40,6 +40,7 @@ impl FakeKernel {
             image["options"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
         let read_only = image["read_only"].as_bool().unwrap();
         let config = format!("10.0.0.1:6789 name=csi,{} rbd {} -", options.join(","), text("name"));
+        let has_own_client = options.contains(&"noshare");
         let values = [
             ("pool", text("pool")),
             ("name", text("name")),
@@ -47,7 +48,7 @@ impl FakeKernel {
             ("current_snap", "-".into()),
             ("client_id", format!("client{number}")),
             ("client_addr", address.clone()),
-            ("config_info", config.clone()),
+            ("config_info", config),
         ];
         let device = self.sysfs.join(format!("bus/rbd/devices/{number}"));
         fs::create_dir_all(&device).unwrap();
@@ -60,8 +61,8 @@ impl FakeKernel {
         }
         json!({"Rbd": {"Mapped": {
             "number": number, "pool": text("pool"), "namespace": "", "name": text("name"), "fsid": "",
-            "image_id": text("image_id"), "snapshot": "-", "client": format!("client{number}"), "config": config,
-            "address": address, "read_only": read_only,
+            "image_id": text("image_id"), "snapshot": "-", "client": format!("client{number}"), "address": address,
+            "monitors": ["10.0.0.1:6789"], "has_own_client": has_own_client, "read_only": read_only,
         }}})
     }
 
@@ -105,7 +106,6 @@ impl Host {
         for name in ["sys/bus/rbd/devices", "sys/block", "proc"] {
             fs::create_dir_all(dir.path().join(name)).unwrap();
         }
-        fs::write(dir.path().join("sys/bus/rbd/add"), "").unwrap();
         let (sysfs, cluster) = (dir.path().join("sys"), cluster.clone());
         let kernel = FakeKernel {
             sysfs,
@@ -156,7 +156,9 @@ pub(super) fn attach_in(
     let (volume, secrets) = (Map::new(), Secrets::default());
     let context =
         NodeContext { volume: &volume, publish: told, secrets: &secrets, capability, read_only: false };
-    let crate::backend::Attachment::Block(device) = rbd.node().attach(call, id, &context, &|_| Ok(()))?;
+    let found = rbd.node().attached(id)?;
+    let attached = rbd.node().attach(call, id, found.as_ref(), &context, &|_| Ok(()));
+    let crate::backend::Attachment::Block(device) = attached?;
     Ok(device.path)
 }
 

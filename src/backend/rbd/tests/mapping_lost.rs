@@ -18,7 +18,10 @@ fn lost_for(node: &Rbd, id: &VolumeId, publication: &str, told: &Map) -> Result<
     let capability = &capability;
     let wanted =
         NodeContext { volume: &volume, publish: told, secrets: &secrets, capability, read_only: false };
-    node.node().lost(&call(), id, publication, &wanted)
+    match node.node().attached(id)? {
+        Some(attachment) => node.node().lost(&call(), id, (&attachment, publication), &wanted),
+        None => Ok(None),
+    }
 }
 
 #[test]

@@ -26,17 +26,25 @@ fn a_key_reaches_the_process_by_no_command_line() {
 }
 
 #[test]
-fn what_a_command_leaves_running_holds_its_lock() {
-    let stubs = Stubs::new();
+fn what_a_command_or_a_helper_leaves_running_holds_its_lock() {
+    let (stubs, call) = (stubs_with_helper("sleep 1000 & echo $!"), Call::internal("test"));
     let open = || fs::File::options().create(true).append(true).open(stubs.dir.path().join("locks")).unwrap();
-    let lock = ByteLock::take(open(), 8).unwrap();
-    let cmd = stubs.cmd(Class::Change, "sleep 1000 & echo $!").keeping_open(lock.file());
-    let pid = String::from_utf8(stubs.processes.run(&Call::internal("test"), &cmd).unwrap().stdout).unwrap();
-    drop((lock, cmd));
-    assert!(is_taken(&open(), 8).unwrap());
-    system(Command::new("kill").args(["-9", pid.trim()]));
-    await_end(&pid);
-    assert!(!is_taken(&open(), 8).unwrap());
+    let run = |lock: &ByteLock| {
+        let cmd = stubs.cmd(Class::Change, "sleep 1000 & echo $!").keeping_open(lock.file());
+        stubs.processes.run(&call, &cmd).unwrap().stdout
+    };
+    let ask = |lock: &ByteLock| {
+        stubs.processes.ask_holding(&call, ("map", Class::Change), b"", lock.file()).unwrap()
+    };
+    for start in [&run as &dyn Fn(&ByteLock) -> Vec<u8>, &ask] {
+        let lock = ByteLock::try_take(open(), 8).unwrap().unwrap();
+        let pid = String::from_utf8(start(&lock)).unwrap();
+        drop(lock);
+        assert!(is_taken(&open(), 8).unwrap(), "UNSAFE: others begin while it is at it");
+        system(Command::new("kill").args(["-9", pid.trim()]));
+        await_end(&pid);
+        assert!(!is_taken(&open(), 8).unwrap());
+    }
 }
 
 #[test]

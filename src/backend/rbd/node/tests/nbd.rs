@@ -20,10 +20,7 @@ fn a_device_of_rbd_nbd_bears_what_it_is() {
     node.nbd_connects(2, COOKIE);
     node.runs(40, &["rbd-nbd", "map", "--cookie", COOKIE, "vms/n1/web"]);
     let mapping = node.map(&options).unwrap();
-    assert_eq!(
-        (mapping.device.path.as_path(), mapping.device.image.as_str()),
-        (Path::new("/dev/nbd2"), "1081c73c7e97")
-    );
+    assert_eq!((mapping.path.as_path(), mapping.image.as_str()), (Path::new("/dev/nbd2"), "1081c73c7e97"));
     assert_eq!(node.mapper.condition(&mapping), None);
     let by_name = Image { id: None, ..node.image() };
     assert_eq!(node.mapper.find(&by_name).unwrap(), Some(mapping));
@@ -47,7 +44,7 @@ fn a_node_without_a_free_nbd_device_says_how_to_get_more() {
 fn a_device_that_has_lost_its_process_gets_another() {
     let node = Node::new();
     node.nbd_connects(2, COOKIE);
-    let mapping = node.mapper.find(&node.image()).unwrap().unwrap();
+    let mapping = node.find().unwrap().unwrap();
     assert!(node.mapper.condition(&mapping).unwrap().contains("/dev/nbd2 has lost its rbd-nbd process"));
     let words = ["attach", "--try-netlink", "--cookie", COOKIE, "--device", "/dev/nbd2", "vms/n1/web"];
     expect_tool(&node, Tool::RbdNbd, &words, 1, "rbd-nbd: attach failed");
@@ -73,20 +70,20 @@ fn rbd_nbd_unmaps_only_what_nobody_uses() {
     let node = Node::new();
     node.nbd_connects(2, COOKIE);
     node.runs(40, &["rbd-nbd", "map", "--cookie", COOKIE, "vms/n1/web"]);
-    let mapping = node.mapper.find(&node.image()).unwrap().unwrap();
+    let mapping = node.find().unwrap().unwrap();
     let of_others = r#"{"seen":[{"process":7,"name":"qemu"},{"process":40,"name":"rbd-nbd"}],"hidden":0}"#;
     let unseen = r#"{"seen":[{"process":40,"name":"rbd-nbd"}],"hidden":3}"#;
     for (claimed, openers) in [(true, None), (false, Some(of_others)), (false, Some(unseen))] {
         expect_looks(&node, claimed, openers);
-        let error = node.mapper.unmap(&node.call, &mapping).expect_err("UNSAFE: it is in use");
+        let error = node.mapper.unmap(&node.call, &mapping, None).expect_err("UNSAFE: it is in use");
         assert_eq!(error.kind(), Kind::Precondition, "{error}");
     }
     expect_looks(&node, false, Some(OWN_PROCESS));
     node.runner.expect(&["rbd-nbd", "-c", "/dev/null", "unmap", "/dev/nbd2"], "");
-    node.mapper.unmap(&node.call, &mapping).unwrap();
+    node.mapper.unmap(&node.call, &mapping, None).unwrap();
 
     node.nbd_connects(2, "cephlet/main/vms/n1/other/1");
-    node.mapper.unmap(&node.call, &mapping).unwrap();
+    node.mapper.unmap(&node.call, &mapping, None).unwrap();
 }
 
 #[test]
@@ -170,11 +167,11 @@ fn what_a_map_that_was_broken_off_has_left_is_given_to_nobody() {
     let left = node.mapper.lock(&node.call, &node.image()).unwrap();
     node.nbd_connects(2, COOKIE);
     Nbd::on(&mut node, Some(left));
-    assert_eq!(node.mapper.find(&node.image()).unwrap(), None);
+    assert_eq!(node.find().unwrap(), None);
     expect_unmap_by_nbd(&node);
     expect_map_by_nbd(&node);
     let mapping = node.map(&options(Mounter::Nbd)).unwrap();
-    assert_eq!(node.mapper.find(&node.image()).unwrap(), Some(mapping));
+    assert_eq!(node.find().unwrap(), Some(mapping));
 
     let left = node.mapper.lock(&node.call, &node.image()).unwrap();
     Nbd::on(&mut node, Some(left));
