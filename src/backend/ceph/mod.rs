@@ -107,17 +107,8 @@ pub struct FreeSpace {
 pub struct ShutOut {
     /// As `10.0.0.7:0/1234567`; `10.0.0.7:0/0` means all clients of the host.
     pub address: String,
-    /// Then it is let in again.
+    /// Until then.
     pub until: SystemTime,
-}
-
-/// Whether a client is shut out no longer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readmitted {
-    /// It is not, and may never have been.
-    Done,
-    /// The user may not do that.
-    Forbidden,
 }
 
 /// A pool as the cluster lists it.
@@ -151,9 +142,6 @@ pub trait ClusterTool: Send + Sync {
 
     /// Shuts a client out for so many years from now, whatever was said of it before.
     fn shut_out(&self, call: &Call, access: &ClusterAccess, address: &str, years: u64) -> Result<()>;
-
-    /// Lets a client in again.
-    fn readmit(&self, call: &Call, access: &ClusterAccess, address: &str) -> Result<Readmitted>;
 }
 
 #[cfg(test)]

@@ -115,7 +115,7 @@ fn a_lost_volume_is_taken_back(mounter: &str) {
 
     scene.retire(&volume, &[], &["stage"]);
     scene.retire(&other, &[], &["stage2"]);
-    // Neither of the users may let a client in again.
+    // Nobody lifts it.
     let left: Vec<_> = shut_out(cluster()).into_iter().filter(|entry| !before.contains(entry)).collect();
     assert_eq!(
         left.iter().map(|(address, _)| address).collect::<Vec<_>>(),

@@ -3,8 +3,8 @@
 //! operators, mirrors and the cluster's manager open images, too.
 //!
 //! A description reads `{"client":{"boot":"B","machine":"M","node":"n1","publication":"0123456789abcdef",
-//! "state":"mapped"},"version":1}`. What becomes of a client later is said by a second holder of the same
-//! cookie. Mirrors do not copy locks, and the lock disturbs no command.
+//! "state":"mapped"},"version":1}`. That a controller has shut the client out is said by a second holder of
+//! the same cookie, in state `shut_out`. Mirrors do not copy locks, and the lock disturbs no command.
 
 use serde_json::{Value, json};
 
@@ -18,27 +18,8 @@ use crate::error::{Error, Result};
 const TAG: &str = "clients";
 /// The kind of their descriptions.
 const KIND: &str = "client";
-
-/// What became of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Fate {
-    /// A node has mapped the image with it.
-    Mapped,
-    /// The cluster has shut it out, for a controller.
-    ShutOut,
-    /// The image is unmapped. It is shut out still, as its node may not change that.
-    Gone,
-}
-
-impl Fate {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Mapped => "mapped",
-            Self::ShutOut => "shut_out",
-            Self::Gone => "gone",
-        }
-    }
-}
+const MAPPED: &str = "mapped";
+const SHUT_OUT: &str = "shut_out";
 
 /// A client of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,11 +33,12 @@ pub(crate) struct Client {
     pub boot: String,
 }
 
-/// A client and what became of it, with the holders that say so.
+/// A client, with the holders that tell of it.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownClient {
     pub client: Client,
-    pub fate: Fate,
+    /// The cluster has shut it out, for a controller.
+    pub is_shut_out: bool,
     holders: Vec<LockHolder>,
 }
 
@@ -97,10 +79,10 @@ impl Client {
         self.is_of_boot(identity) || (self.node == *node && same_machine)
     }
 
-    fn request(&self, fate: Fate) -> LockRequest {
+    fn request(&self, state: &str) -> LockRequest {
         let Self { node, publication, machine, boot, .. } = self;
         let said = json!({
-            "state": fate.word(),
+            "state": state,
             "node": node,
             "publication": publication,
             "machine": machine,
@@ -118,11 +100,15 @@ impl Client {
         }
     }
 
-    fn read(holder: &LockHolder) -> Result<Option<(Self, Fate)>> {
+    /// The client, and whether it is shut out.
+    fn read(holder: &LockHolder) -> Result<Option<(Self, bool)>> {
         Ok(text::read(holder, KIND)?.and_then(|said| {
             let text = |key: &str| said.get(key).and_then(Value::as_str).map(str::to_string);
-            let fates = [Fate::Mapped, Fate::ShutOut, Fate::Gone];
-            let fate = fates.into_iter().find(|fate| fate.word() == word(&said, "state"))?;
+            let is_shut_out = match word(&said, "state") {
+                MAPPED => false,
+                SHUT_OUT => true,
+                _ => return None,
+            };
             let client = Self {
                 address: holder.cookie.clone(),
                 node: text("node")?,
@@ -130,7 +116,7 @@ impl Client {
                 machine: text("machine")?,
                 boot: text("boot")?,
             };
-            Some((client, fate))
+            Some((client, is_shut_out))
         }))
     }
 }
@@ -142,7 +128,7 @@ impl Clients {
         let mut clients = Self { all: Vec::new(), were_ever: state.is_known };
         for holder in state.holders {
             let read = Client::read(&holder).map_err(|error| error.context(format_args!("image {image}")))?;
-            let Some((client, fate)) = read else {
+            let Some((client, is_shut_out)) = read else {
                 return Err(Error::precondition(format!(
                     "image {image} is mapped by a client at {} of which only this is known: {:?}",
                     holder.cookie, holder.description
@@ -150,30 +136,35 @@ impl Clients {
             };
             match clients.all.iter_mut().find(|known| known.client == client) {
                 Some(known) => {
-                    known.fate = known.fate.max(fate);
+                    known.is_shut_out |= is_shut_out;
                     known.holders.push(holder);
                 }
-                None => clients.all.push(KnownClient { client, fate, holders: vec![holder] }),
+                None => clients.all.push(KnownClient { client, is_shut_out, holders: vec![holder] }),
             }
         }
         Ok(clients)
+    }
+
+    /// Those that are not shut out.
+    pub fn at_large(&self) -> impl Iterator<Item = &KnownClient> {
+        self.all.iter().filter(|known| !known.is_shut_out)
     }
 }
 
 /// Writes down a client by which the image is mapped.
 pub(crate) fn write_down(pool: &Pool<'_>, image: &str, client: &Client) -> Result<()> {
-    add(pool, image, &client.request(Fate::Mapped))
+    add(pool, image, &client.request(MAPPED))
 }
 
-/// Writes down what became of a client. What else is said of it stays.
-pub(crate) fn write_fate(pool: &Pool<'_>, image: &str, known: &KnownClient, fate: Fate) -> Result<()> {
+/// Writes down that a client is shut out. What else is said of it stays.
+pub(crate) fn note_shut_out(pool: &Pool<'_>, image: &str, known: &KnownClient) -> Result<()> {
     let last = known.holders.last().map(|holder| text::read(holder, KIND)).transpose()?.flatten();
     let request = match last {
         Some(mut said) => {
-            said["state"] = fate.word().into();
+            said["state"] = SHUT_OUT.into();
             known.client.request_with(text::write(KIND, said))
         }
-        None => known.client.request(fate),
+        None => known.client.request(SHUT_OUT),
     };
     add(pool, image, &request)
 }
@@ -212,8 +203,8 @@ mod tests {
     #[test]
     fn the_words_never_change() {
         let client = Client::of(&identity("5f", "b-1"), "0123456789abcdef", "10.0.0.7:0/42");
-        for (fate, word) in [(Fate::Mapped, "mapped"), (Fate::ShutOut, "shut_out"), (Fate::Gone, "gone")] {
-            let request = client.request(fate);
+        for (state, word, is_out) in [(MAPPED, "mapped", false), (SHUT_OUT, "shut_out", true)] {
+            let request = client.request(state);
             let rest = r#""machine":"5f","node":"node 1","publication":"0123456789abcdef""#;
             let said = format!(r#"{{"client":{{"boot":"b-1",{rest},"state":"{word}"}},"version":1}}"#);
             assert_eq!(request.description, said);
@@ -221,20 +212,17 @@ mod tests {
                 (request.cookie.as_str(), request.shared.as_deref()),
                 ("10.0.0.7:0/42", Some("clients"))
             );
-            assert_eq!(Client::read(&holder(request)).unwrap(), Some((client.clone(), fate)));
+            assert_eq!(Client::read(&holder(request)).unwrap(), Some((client.clone(), is_out)));
         }
         let unknown = Client::of(&identity("", "b-1"), "", "10.0.0.7:0/42");
-        assert_eq!(
-            Client::read(&holder(unknown.request(Fate::Mapped))).unwrap(),
-            Some((unknown, Fate::Mapped))
-        );
+        assert_eq!(Client::read(&holder(unknown.request(MAPPED))).unwrap(), Some((unknown, false)));
     }
 
     #[test]
     fn what_another_release_says_is_not_guessed() {
         let client = Client::of(&identity("5f", "b-1"), "01", "10.0.0.7:0/42");
-        let other = |description: String| LockHolder { description, ..holder(client.request(Fate::Mapped)) };
-        let mapped = client.request(Fate::Mapped).description;
+        let other = |description: String| LockHolder { description, ..holder(client.request(MAPPED)) };
+        let mapped = client.request(MAPPED).description;
         let error = Client::read(&other(mapped.replace("\"version\":1", "\"version\":2"))).unwrap_err();
         assert!(error.message().contains("later cephlet"), "{error}");
         for description in [mapped.replace("mapped", "lent"), mapped.replace("boot", "start")] {

@@ -19,7 +19,7 @@ use crate::backend::rbd::header_lock::clients::{Client, Clients, KnownClient, st
 use crate::backend::rbd::header_lock::publication::{NodePublication, PublicationLock, Stage};
 use crate::backend::rbd::image::watchers::{addresses, await_dead, staying_of};
 use crate::backend::rbd::node::{MapRequest, Mapper, Mounter};
-use crate::backend::rbd::publish::fence::{forget, shut_out_namesakes};
+use crate::backend::rbd::publish::fence::shut_out_namesakes;
 use crate::backend::rbd::tool::{ImageRef, LockTarget, Watcher};
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
@@ -202,10 +202,10 @@ impl Writer<'_> {
     }
 }
 
-/// Strikes out all clients of this node, which has unmapped the image, and those of its earlier boots. One
-/// that was shut out is let in again first, or left to somebody who may do that.
+/// Strikes out all clients of this node, which has unmapped the image, and those of its earlier boots. What
+/// is shut out stays so.
 pub(super) fn forget_own(pool: &Pool<'_>, image: &str) -> Result<()> {
     let clients = Clients::read(pool, image)?;
     let own = clients.all.iter().filter(|known| known.client.is_from(&pool.context.identity));
-    own.map(|known| forget(pool, image, known)).fold(Ok(()), Result::and)
+    own.map(|known| strike_out(pool, image, known)).fold(Ok(()), Result::and)
 }

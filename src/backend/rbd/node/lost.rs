@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::backend::ceph::health::covers;
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::header_lock::clients::{Clients, Fate};
+use crate::backend::rbd::header_lock::clients::Clients;
 use crate::backend::{BlockDevice, Condition};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -87,7 +87,7 @@ fn addresses(pool: &Pool<'_>, device: &BlockDevice) -> Result<Vec<String>> {
         _ => {
             let identity = &pool.context.identity;
             let known = Clients::read(pool, &device.image)?.all.into_iter();
-            let own = known.filter(|it| it.fate != Fate::Gone && it.client.is_of_boot(identity));
+            let own = known.filter(|it| it.client.is_of_boot(identity));
             Ok(own.map(|it| it.client.address).collect())
         }
     }

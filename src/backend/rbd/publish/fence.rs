@@ -12,18 +12,17 @@
 //!
 //! A blocklist entry must outlive the mapping: when it ends, the writes that were kept go through (seen with
 //! Linux 6.1), and a mapping whose watch is gone for good goes on unseen. librbd's own entries end after an
-//! hour.
+//! hour. Nobody lifts an entry of ours: every mapping is a new client, which an old entry does not keep out.
 
 use std::time::{Duration, SystemTime};
 
-use crate::backend::ceph::Readmitted;
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::header_lock::clients::{Client, Clients, Fate, KnownClient, strike_out, write_fate};
+use crate::backend::rbd::header_lock::clients::{Client, Clients, KnownClient, note_shut_out};
 use crate::backend::rbd::header_lock::publication::{NodePublication, PublicationLock, Stage};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Watcher};
 use crate::error::{Error, Result};
 
-/// So many years a client is shut out, if nobody knows better.
+/// So many years a client is shut out.
 const YEARS: u64 = 10;
 /// An entry that lasts longer than this is left as it is.
 const LASTING: Duration = Duration::from_secs(5 * 365 * 24 * 60 * 60);
@@ -34,15 +33,13 @@ pub(crate) fn shut_out_ended(pool: &Pool<'_>, image: &str) -> Result<Clients> {
         return Ok(Clients { all: Vec::new(), were_ever: true });
     }
     let clients = Clients::read(pool, image)?;
-    let with = |fate| clients.all.iter().filter(move |known| known.fate == fate);
-    with(Fate::Gone).try_for_each(|known| forget_gone(pool, image, known))?;
-    if with(Fate::Mapped).next().is_none() {
+    if clients.at_large().next().is_none() {
         return Ok(clients);
     }
     // Read after the clients: whoever was written down for one of these was so while it stood.
     let given = given(pool, image)?;
     let ended = |known: &&KnownClient| !given.iter().any(|publication| known.client.is_of(publication));
-    with(Fate::Mapped).filter(ended).try_for_each(|known| shut_out(pool, image, known))?;
+    clients.at_large().filter(ended).try_for_each(|known| shut_out(pool, image, known))?;
     Ok(clients)
 }
 
@@ -71,8 +68,7 @@ pub(crate) fn of_namesakes<'a>(
     clients: &'a Clients,
     publication: &NodePublication,
 ) -> impl Iterator<Item = &'a KnownClient> {
-    let mapped = clients.all.iter().filter(|known| known.fate == Fate::Mapped);
-    mapped.filter(|KnownClient { client, .. }| {
+    clients.at_large().filter(|KnownClient { client, .. }| {
         client.is_of(publication) && !client.is_from(&pool.context.identity)
     })
 }
@@ -95,7 +91,7 @@ fn shut_out(pool: &Pool<'_>, image: &str, known: &KnownClient) -> Result<()> {
         .and_then(|()| await_no_watch(pool, image, &client.address))
         .map_err(|error| error.context(format_args!("{} must be shut out first", lost())))?;
     log::warn!("{} is shut out", lost());
-    write_fate(pool, image, known, Fate::ShutOut)
+    note_shut_out(pool, image, known)
 }
 
 /// Has the cluster shut a client out for years. An entry that lasts longer stays as it is.
@@ -137,36 +133,6 @@ fn await_no_watch(pool: &Pool<'_>, image: &str, address: &str) -> Result<()> {
 fn is_watching(pool: &Pool<'_>, name: &str, address: &str) -> Result<bool> {
     let watchers = pool.watchers(name)?.unwrap_or_default();
     Ok(watchers.iter().any(|watcher| watcher.address == address))
-}
-
-/// Forgets a client whose node has unmapped the image. One that was shut out is let in again first; if this
-/// user may not do that, it is left to who publishes the volume next.
-pub(crate) fn forget(pool: &Pool<'_>, image: &str, known: &KnownClient) -> Result<()> {
-    match known.fate {
-        Fate::Mapped => strike_out(pool, image, known),
-        Fate::ShutOut if readmit(pool, known)? == Readmitted::Done => strike_out(pool, image, known),
-        Fate::ShutOut => write_fate(pool, image, known, Fate::Gone),
-        Fate::Gone => Ok(()),
-    }
-}
-
-/// Lets in a client that is gone, so that no entry is left of it; if this user may not do that either, an
-/// operator hears of it.
-fn forget_gone(pool: &Pool<'_>, image: &str, known: &KnownClient) -> Result<()> {
-    if readmit(pool, known)? == Readmitted::Forbidden {
-        let address = &known.client.address;
-        log::warn!(
-            "image {image} of {}: its client at {address} is gone, but stays on the blocklist for years, as \
-             client.{} may not change that: `ceph osd blocklist rm {address}`",
-            pool.at,
-            pool.at.access.credentials.user
-        );
-    }
-    strike_out(pool, image, known)
-}
-
-fn readmit(pool: &Pool<'_>, known: &KnownClient) -> Result<Readmitted> {
-    pool.context.tool.readmit(pool.call, &pool.at.access, &known.client.address)
 }
 
 /// Whether the owner of an image's exclusive lock is a daemon of rbd-mirror.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::CommandTool;
 use super::answer::is;
 use super::output::{read_all, timestamp};
-use crate::backend::ceph::{ClusterAccess, Failure, Readmitted, Reason, ShutOut};
+use crate::backend::ceph::{ClusterAccess, Failure, ShutOut};
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::exec::{Class, Output, Tool};
@@ -66,19 +66,5 @@ impl CommandTool {
         let seconds = (years * YEAR).to_string();
         let added = self.ask_blocklist(call, access, Class::Change, &["add", address, &seconds]);
         added.map(drop).map_err(|failure| failure.into_error(format!("shut out the client at {address}")))
-    }
-
-    /// Status 0 also where there is no such entry.
-    pub(super) fn readmit_client(
-        &self,
-        call: &Call,
-        access: &ClusterAccess,
-        address: &str,
-    ) -> Result<Readmitted> {
-        match self.ask_blocklist(call, access, Class::Change, &["rm", address]) {
-            Ok(_) => Ok(Readmitted::Done),
-            Err(failure) if failure.reason() == Some(Reason::Forbidden) => Ok(Readmitted::Forbidden),
-            Err(failure) => Err(failure.into_error(format!("remove {address} from the cluster's blocklist"))),
-        }
     }
 }

@@ -8,7 +8,7 @@ use super::answer::{NeededFor, lacks_pool, no_pool};
 use super::output::read;
 use super::space::{free_space, free_spaces};
 use super::{CommandTool, rbd};
-use crate::backend::ceph::{ClusterAccess, ClusterTool, FreeSpace, ListedPool, PoolRef, Readmitted, ShutOut};
+use crate::backend::ceph::{ClusterAccess, ClusterTool, FreeSpace, ListedPool, PoolRef, ShutOut};
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::exec::{Class, Tool};
@@ -91,9 +91,5 @@ impl ClusterTool for CommandTool {
 
     fn shut_out(&self, call: &Call, access: &ClusterAccess, address: &str, years: u64) -> Result<()> {
         self.blocklist_client(call, access, address, years)
-    }
-
-    fn readmit(&self, call: &Call, access: &ClusterAccess, address: &str) -> Result<Readmitted> {
-        self.readmit_client(call, access, address)
     }
 }

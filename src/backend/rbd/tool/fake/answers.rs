@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::state::{Disk, Link, Pool, State, path};
 use super::{FakeCluster, Fault};
 use crate::backend::ceph::{ClusterAccess, ClusterTool};
-use crate::backend::ceph::{FreeSpace, ListedPool, PoolRef, Readmitted, ShutOut};
+use crate::backend::ceph::{FreeSpace, ListedPool, PoolRef, ShutOut};
 use crate::backend::rbd::tool::{
     Changed, ImageInfo, ImageRef, ImageTool, Limits, ListedImage, LockHolder, LockRequest, LockState,
     LockTarget, LockTool, Locked, Made, NewClone, NewImage, PoolOptions, RbdTool, Removed, RemovedByNumber,
@@ -308,10 +308,6 @@ impl ClusterTool for FakeCluster {
             state.shut_out(address, time);
             Ok(())
         })
-    }
-
-    fn readmit(&self, _: &Call, _: &ClusterAccess, address: &str) -> Result<Readmitted> {
-        self.step(format!("readmit {address}"), |state| Ok(state.readmit(address)))
     }
 }
 

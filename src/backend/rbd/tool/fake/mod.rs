@@ -200,11 +200,6 @@ impl FakeCluster {
         self.0.lock().state.without_tools = true;
     }
 
-    /// From now on nobody may let a client in again.
-    pub fn forbid_readmission(&self) {
-        self.0.lock().state.forbids_readmission = true;
-    }
-
     /// Writes to an image: the token stands for all its data.
     pub fn write(&self, at: &PoolRef, image: &str, token: &str) {
         self.disk(at, image, |disk| disk.content = token.to_string());

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use super::mirrored::{MirrorSetup, MirroredDisk};
 use super::object::{Lock, Object};
-use crate::backend::ceph::{FreeSpace, PoolRef, Readmitted, ShutOut};
+use crate::backend::ceph::{FreeSpace, PoolRef, ShutOut};
 use crate::backend::rbd::tool::{
     DEFAULT_OBJECT_SIZE, ImageInfo, ImageRef, Layout, LockTarget, OBJECT_MAP, Parent, PoolOptions, Removed,
     SnapshotInfo, Watcher, largest_size,
@@ -99,8 +99,6 @@ pub(super) struct State {
     /// Whoever renames finds a name free that another takes before it is written.
     pub(super) overtakes_renames: bool,
     pub(super) blocklist: Vec<ShutOut>,
-    /// Nobody may let clients in again.
-    pub(super) forbids_readmission: bool,
     pub(super) without_tools: bool,
     pub(super) mirror: MirrorSetup,
     numbers: u64,
@@ -126,7 +124,6 @@ impl State {
             leaves_snapshots: false,
             overtakes_renames: false,
             blocklist: Vec::new(),
-            forbids_readmission: false,
             without_tools: false,
             mirror: MirrorSetup::default(),
             numbers: 0,
@@ -302,14 +299,6 @@ impl State {
         self.blocklist.push(ShutOut { address: address.to_string(), until: self.now + time });
         let disks = self.images.values_mut();
         disks.for_each(|disk| disk.watchers.retain(|watcher| watcher.address != address));
-    }
-
-    pub(super) fn readmit(&mut self, address: &str) -> Readmitted {
-        if self.forbids_readmission {
-            return Readmitted::Forbidden;
-        }
-        self.blocklist.retain(|entry| entry.address != address);
-        Readmitted::Done
     }
 
     /// What a clone is a clone of, by the names of today.
