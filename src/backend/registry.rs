@@ -43,11 +43,6 @@ impl Backends {
         }
     }
 
-    /// Who serves objects at `place`.
-    pub fn serves(&self, place: &Place) -> Served {
-        self.by_kind(place).map_or(Served::Nowhere, |backend| backend.serves(place))
-    }
-
     /// The backend for what is in use on this node: of the kind of `place`, be that place configured here
     /// still or not.
     pub fn by_kind(&self, place: &Place) -> Option<&Arc<dyn Backend>> {

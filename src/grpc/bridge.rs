@@ -271,3 +271,8 @@ pub fn guarded<T>(call: &Call, body: impl FnOnce() -> Result<T>) -> Result<T> {
 #[allow(clippy::unwrap_used)]
 #[path = "bridge_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+#[path = "reload_tests.rs"]
+mod reload_tests;

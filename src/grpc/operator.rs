@@ -43,7 +43,7 @@ impl wire::Operator for Operator {
     ) -> Result<Encoded<wire::PublishHereResponse>> {
         self.refuse_without_node()?;
         let request = NodePublishUnstaged {
-            volume_id: request.volume_id,
+            volume: self.operations.controller_volume(request.volume_id),
             publish_context: Map::new(),
             target_path: path(request.target_path),
             capability: decode::capability("volume_capability", request.volume_capability)?,
@@ -53,8 +53,7 @@ impl wire::Operator for Operator {
             by_operator: true,
         }
         .checked()?;
-        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        caller.run(locks, OperatorRequest(request), |call, OperatorRequest(request)| {
+        caller.run(request.volume.locks()?, OperatorRequest(request), |call, OperatorRequest(request)| {
             self.operations.publish_unstaged(call, request)?;
             let node_id = self.operations.node_id.clone();
             Ok(wire::PublishHereResponse { node_id, ..Default::default() })
@@ -68,15 +67,14 @@ impl wire::Operator for Operator {
     ) -> Result<Encoded<wire::UnpublishHereResponse>> {
         self.refuse_without_node()?;
         let request = NodeUnpublish {
-            volume_id: request.volume_id,
+            volume: self.operations.volume_here(request.volume_id),
             target_path: path(request.target_path),
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        let locks = self.operations.locks_of_volume(&request.volume_id);
-        caller.run(locks, OperatorRequest(request), |call, OperatorRequest(request)| {
+        caller.run(request.volume.locks()?, OperatorRequest(request), |call, OperatorRequest(request)| {
             self.operations.unpublish(call, request)?;
-            let has_left = !self.operations.is_in_use_here(&request.volume_id)?;
+            let has_left = !self.operations.is_in_use_here(&request.volume)?;
             Ok(wire::UnpublishHereResponse { has_left, ..Default::default() })
         })
     }
@@ -99,11 +97,12 @@ impl wire::Operator for Operator {
 mod tests {
     use super::*;
     use crate::dispatch::Identical;
+    use crate::volume::VolumeTarget;
 
     #[test]
     fn a_request_is_joined_by_its_own_service_only() {
         let request = || NodeUnpublish {
-            volume_id: "local:n:::o:1".into(),
+            volume: VolumeTarget::unknown("local:n:::o:1"),
             target_path: "/t".into(),
             secrets: Default::default(),
         };

@@ -87,14 +87,6 @@ impl Deleting {
             Self::Snapshot(id) => &id.place,
         }
     }
-
-    /// The object's ID.
-    pub(crate) fn id(&self) -> String {
-        match self {
-            Self::Volume(id) => id.to_string(),
-            Self::Snapshot(id) => id.to_string(),
-        }
-    }
 }
 
 impl fmt::Display for Deleting {

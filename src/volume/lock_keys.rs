@@ -6,12 +6,11 @@
 
 use crate::backend::{NewSnapshot, NewVolume, Origin};
 use crate::dispatch::Key;
-use crate::error::Result;
-use crate::ids::{self, SnapshotId, VolumeId};
+use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::volume::Operations;
 
 /// What a request occupies: the cluster or disk it works on, and the objects it locks.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct LockSet {
     /// The volume, snapshot or name that it is about, as the request calls it; for the log.
     pub subject: String,
@@ -36,11 +35,11 @@ impl LockSet {
     }
 
     /// What work on something locks that means nothing here.
-    fn nothing(subject: &str) -> Self {
+    pub(super) fn nothing(subject: &str) -> Self {
         Self { subject: subject.to_string(), ..Self::default() }
     }
 
-    fn of(subject: &str, place: &ids::Place, keys: impl IntoIterator<Item = String>) -> Self {
+    pub(super) fn of(subject: &str, place: &Place, keys: impl IntoIterator<Item = String>) -> Self {
         Self {
             subject: subject.to_string(),
             cluster: Some(format!("{}:{}", place.backend, place.cluster)),
@@ -51,7 +50,7 @@ impl LockSet {
 
 impl Operations {
     /// A place in its one spelling: an object has one key, under whatever name its cluster comes.
-    fn canonical(&self, place: &ids::Place) -> ids::Place {
+    fn canonical(&self, place: &Place) -> Place {
         let backend = self.backends.by_kind(place);
         backend.map_or_else(|| place.clone(), |backend| backend.canonical(place))
     }
@@ -65,46 +64,14 @@ impl Operations {
         }
     }
 
+    /// The key of a volume's lock.
     pub(super) fn key(&self, id: &VolumeId) -> String {
         self.canonical(&id.place).lock_key(&id.object)
     }
 
-    /// What is locked to finish by itself what was begun on an object; None where nothing is named.
-    pub(crate) fn lock_of_object(&self, id: &str) -> Option<Key> {
-        let snapshot = |id: SnapshotId| SnapshotId::lock_key(&self.canonical(&id.place), id.name_key());
-        let volume = VolumeId::parse(id).map(|id| self.key(&id));
-        volume.or_else(|| SnapshotId::parse(id).map(snapshot)).map(Key::from)
-    }
-
-    /// What a question about one volume occupies, which waits for nobody.
-    pub fn occupied_by_question(&self, id: &str) -> LockSet {
-        LockSet { keys: Vec::new(), ..self.locks_of_volume(id) }
-    }
-
-    /// What work on one volume locks.
-    pub fn locks_of_volume(&self, id: &str) -> LockSet {
-        match self.volume_here(id) {
-            Ok((volume, _)) => LockSet::of(id, &self.canonical(&volume.place), [self.key(&volume)]),
-            Err(_) => LockSet::nothing(id),
-        }
-    }
-
-    /// What a controller's work on one volume locks. One that cannot be reached from here is refused.
-    pub fn locks_of_controller_volume(&self, id: &str) -> Result<LockSet> {
-        self.refuse_unreachable(id, VolumeId::parse(id).map(|id| id.place).as_ref())?;
-        Ok(self.locks_of_volume(id))
-    }
-
-    /// What a controller's work on one snapshot locks. One that cannot be reached from here is refused.
-    pub fn locks_of_controller_snapshot(&self, id: &str) -> Result<LockSet> {
-        self.refuse_unreachable(id, SnapshotId::parse(id).map(|id| id.place).as_ref())?;
-        Ok(match self.snapshot(id) {
-            Ok((snapshot, _)) => {
-                let place = self.canonical(&snapshot.place);
-                LockSet::of(id, &place, [SnapshotId::lock_key(&place, snapshot.name_key())])
-            }
-            Err(_) => LockSet::nothing(id),
-        })
+    /// The key of a snapshot's lock.
+    pub(super) fn snapshot_key(&self, id: &SnapshotId) -> String {
+        SnapshotId::lock_key(&self.canonical(&id.place), id.name_key())
     }
 
     /// What the creation of a volume locks: the volume, and the source unless its backend does without.
@@ -113,7 +80,7 @@ impl Operations {
         let is_locked = backend.is_none_or(|backend| backend.volumes().locks_sources());
         let source = new.source.iter().filter(|_| is_locked).map(|(_, origin)| match origin {
             Origin::Volume(id) => self.key(id),
-            Origin::Snapshot(id) => SnapshotId::lock_key(&self.canonical(&id.place), id.name_key()),
+            Origin::Snapshot(id) => self.snapshot_key(id),
         });
         let place = self.canonical(&new.place);
         LockSet::of(&new.name, &place, source.chain([place.lock_key(&new.object)]))

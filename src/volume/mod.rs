@@ -13,6 +13,7 @@ mod recover;
 mod renames;
 mod replication;
 pub mod request;
+mod target;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -21,7 +22,6 @@ use std::sync::Arc;
 use crate::backend::{Backend, Backends, Fencing, Served, Service};
 use crate::config::SingleNodeTargets;
 use crate::csi::{ANOTHER_NODE, Map};
-use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::Runner;
 use crate::ids::{Place, SnapshotId, VolumeId};
@@ -30,10 +30,12 @@ use crate::journal::Journal;
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::topology::NodeTopology;
+use crate::volume::lock_keys::LockSet;
 
 pub use controller::inspect::Verdict;
 pub use controller::list::Listed;
 pub use node::stats::{Amount, Usage};
+pub use target::{SnapshotTarget, Target, VolumeTarget};
 
 /// Everything the operations stand on.
 pub struct Operations {
@@ -66,56 +68,62 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// The volume an ID means and its backend; no such volume if this configuration could not have given the
-    /// ID.
-    pub fn volume(&self, id: &str) -> Result<(VolumeId, &Arc<dyn Backend>)> {
-        let absent = || Error::not_found(format!("there is no volume {id:?}"));
-        let parsed = VolumeId::parse(id).ok_or_else(absent)?;
-        let backend = self.backends.for_place(&parsed.place).ok_or_else(absent)?;
-        Ok((parsed, backend))
+    /// The volume an ID means; none if this configuration could not have given the ID.
+    pub fn volume(&self, text: String) -> VolumeTarget {
+        let target = self.controller_volume(text);
+        Target { found: Ok(target.found.unwrap_or(None)), ..target }
     }
 
     /// The same for giving a volume up on this node: what is in use here can be given up also when its place
     /// was taken out of the configuration.
-    fn volume_here(&self, id: &str) -> Result<(VolumeId, &Arc<dyn Backend>)> {
-        let in_use = |id: &VolumeId| matches!(self.node_record(id), Ok(Some(_)));
-        self.volume(id).or_else(|absent| {
-            let here = VolumeId::parse(id).filter(in_use).ok_or(absent.clone())?;
-            let backend = self
-                .backends
-                .by_kind(&here.place)
-                .filter(|backend| backend.traits().is_remote)
-                .ok_or(absent)?;
-            Ok((here, backend))
-        })
+    pub fn volume_here(&self, text: String) -> VolumeTarget {
+        let in_use = || {
+            let id = VolumeId::parse(&text)?;
+            let backend = self.backends.by_kind(&id.place).filter(|backend| backend.traits().is_remote)?;
+            let is_recorded = matches!(self.node_record(&id), Ok(Some(_)));
+            is_recorded.then(|| (id, Arc::clone(backend)))
+        };
+        let target = self.volume(text.clone());
+        Target { found: target.found.map(|found| found.or_else(in_use)), ..target }
     }
 
-    /// Refuses an object that only the controller of another node can reach, or nobody before its cluster is
-    /// set up: it is not absent, and to delete it is not done by saying so. None is an ID that means nothing
-    /// anywhere.
-    fn refuse_unreachable(&self, id: &str, place: Option<&Place>) -> Result<()> {
-        let Some(place) = place else { return Ok(()) };
-        match self.backends.serves(place) {
-            Served::Here | Served::Nowhere => Ok(()),
+    /// The volume that a controller is to work on.
+    pub fn controller_volume(&self, text: String) -> VolumeTarget {
+        let parsed = VolumeId::parse(&text).map(|id| (id.place.clone(), self.key(&id), id));
+        self.target("volume", text, parsed)
+    }
+
+    /// The snapshot that a controller is to work on.
+    pub fn controller_snapshot(&self, text: String) -> SnapshotTarget {
+        let parsed = SnapshotId::parse(&text).map(|id| (id.place.clone(), self.snapshot_key(&id), id));
+        self.target("snapshot", text, parsed)
+    }
+
+    /// Resolves an ID, given with its place and the key of its lock. An object that only the controller of
+    /// another node can reach, or that lies in a cluster that is not set up, is refused: it is not absent,
+    /// and must not be reported as deleted.
+    fn target<I>(&self, kind: &'static str, text: String, parsed: Option<(Place, String, I)>) -> Target<I> {
+        let known = parsed.and_then(|(place, key, id)| {
+            let backend = Arc::clone(self.backends.by_kind(&place)?);
+            Some((LockSet::of(&text, &backend.canonical(&place), [key]), place, (id, backend)))
+        });
+        let Some((locks, place, object)) = known else {
+            return Target { kind, locks: LockSet::nothing(&text), text, found: Ok(None) };
+        };
+        let found = match object.1.serves(&place) {
+            Served::Here => Ok(Some(object)),
+            Served::Nowhere => Ok(None),
             Served::ByNode(home) => Err(Error::unavailable(format!(
-                "{ANOTHER_NODE}: {id} is on node {home:?} and this is {:?}: ask the plugin there",
+                "{ANOTHER_NODE}: {text} is on node {home:?} and this is {:?}: ask the plugin there",
                 self.node_id
             ))),
             Served::NotSetUp => Err(Error::precondition(format!(
-                "{id} is in cluster {:?}, which is not set up here, and nothing can be done to it: name the \
+                "{text} is in cluster {:?}, which is not set up here, and nothing can be done to it: name the \
                  cluster in the configuration and reload it, or ask a plugin that has it",
                 place.cluster
             ))),
-        }
-    }
-
-    /// The snapshot an ID means and its backend; no such snapshot if this configuration could not have given
-    /// the ID.
-    pub fn snapshot(&self, id: &str) -> Result<(SnapshotId, &Arc<dyn Backend>)> {
-        let absent = || Error::not_found(format!("there is no snapshot {id:?}"));
-        let parsed = SnapshotId::parse(id).ok_or_else(absent)?;
-        let backend = self.backends.for_place(&parsed.place).ok_or_else(absent)?;
-        Ok((parsed, backend))
+        };
+        Target { kind, locks, text, found }
     }
 
     /// The segments of this node: its domains, and what its backends have to say.
@@ -144,19 +152,5 @@ impl Operations {
     fn backend_of(&self, place: &Place) -> Result<&Arc<dyn Backend>> {
         let unknown = || Error::internal(format!("no backend {:?} is set up", place.backend));
         self.backends.by_kind(place).ok_or_else(unknown)
-    }
-
-    /// The volume as its backend knows it now.
-    fn look_up(
-        &self,
-        call: &Call,
-        id: &str,
-        secrets: &crate::secrets::Secrets,
-    ) -> Result<(VolumeId, crate::backend::Volume)> {
-        let (parsed, backend) = self.volume(id)?;
-        let volume = backend.volumes().find(call, &parsed, secrets)?;
-        volume
-            .map(|volume| (parsed, volume))
-            .ok_or_else(|| Error::not_found(format!("there is no volume {id:?}")))
     }
 }

@@ -116,8 +116,7 @@ impl Operations {
     /// and it is tried again; until then what the node has published to itself stays published to it, and the
     /// next stage takes it over.
     fn give_back_after_boot(&self, call: &Call, id: &VolumeId, locks: &Locks) -> Result<Requeue> {
-        let Some(key) = self.lock_of_object(&id.to_string()) else { return Ok(Requeue::Never) };
-        with_lock(locks, call, key, || match self.node_record(id)? {
+        with_lock(locks, call, Key::from(self.key(id)), || match self.node_record(id)? {
             Some(record) if record.is_unused() => {
                 self.forget_earlier_boots(call, id)?;
                 let released =
@@ -171,7 +170,10 @@ impl Operations {
 
     /// Has the deletion finished in the background, however often that has to be tried.
     fn finish_later(self: &Arc<Self>, deletion: BegunDeletion, locks: &Locks) {
-        let Some(object) = self.lock_of_object(&deletion.of.id()) else { return };
+        let object = match &deletion.of {
+            Deleting::Volume(id) => Key::from(self.key(id)),
+            Deleting::Snapshot(id) => Key::from(self.snapshot_key(id)),
+        };
         let (locks, cluster) = (Arc::clone(locks), deletion.of.place().cluster.clone());
         self.do_later(
             &cluster,

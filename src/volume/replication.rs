@@ -15,53 +15,53 @@ impl Operations {
 
     /// Begins to replicate a volume.
     pub fn enable_replication(&self, call: &Call, request: &ReplicationRequest) -> Result<()> {
-        let (id, backend) = self.volume(&request.volume_id)?;
+        let (id, backend) = request.volume.get()?;
         let asked = &request.parameters;
         let terms =
             ReplicationTerms { mode: asked.mode, schedule: asked.schedule.clone(), flatten: asked.flatten };
-        replication(&id, backend.as_ref())?.enable(call, &id, &terms, &request.secrets)
+        replication(id, backend)?.enable(call, id, &terms, &request.secrets)
     }
 
     /// Ends it.
     pub fn disable_replication(&self, call: &Call, request: &ReplicationRequest) -> Result<()> {
-        let (id, backend) = self.volume(&request.volume_id)?;
+        let (id, backend) = request.volume.get()?;
         let force = request.force || request.parameters.force;
-        replication(&id, backend.as_ref())?.disable(call, &id, force, &request.secrets)
+        replication(id, backend)?.disable(call, id, force, &request.secrets)
     }
 
     /// Makes a copy the primary.
     pub fn promote(&self, call: &Call, request: &ReplicationRequest) -> Result<()> {
-        let (id, backend) = self.volume(&request.volume_id)?;
+        let (id, backend) = request.volume.get()?;
         let asked = Promotion {
             force: request.force,
             accept_loss: request.parameters.accept_loss,
             schedule: request.parameters.schedule.clone(),
         };
-        replication(&id, backend.as_ref())?.promote(call, &id, &asked, &request.secrets)
+        replication(id, backend)?.promote(call, id, &asked, &request.secrets)
     }
 
     /// Makes a primary a copy.
     pub fn demote(&self, call: &Call, request: &ReplicationRequest) -> Result<()> {
-        let (id, backend) = self.volume(&request.volume_id)?;
-        replication(&id, backend.as_ref())?.demote(call, &id, request.force, &request.secrets)
+        let (id, backend) = request.volume.get()?;
+        replication(id, backend)?.demote(call, id, request.force, &request.secrets)
     }
 
     /// Makes a copy anew that has to be; says whether it is up to date.
     pub fn resync(&self, call: &Call, request: &ReplicationRequest) -> Result<bool> {
-        let (id, backend) = self.volume(&request.volume_id)?;
-        replication(&id, backend.as_ref())?.resync(call, &id, request.force, &request.secrets)
+        let (id, backend) = request.volume.get()?;
+        replication(id, backend)?.resync(call, id, request.force, &request.secrets)
     }
 
     /// How the copying of a volume is doing.
     pub fn replication_info(&self, call: &Call, request: &ReplicationRequest) -> Result<ReplicationInfo> {
-        let (id, backend) = self.volume(&request.volume_id)?;
-        replication(&id, backend.as_ref())?.info(call, &id, &request.secrets)
+        let (id, backend) = request.volume.get()?;
+        replication(id, backend)?.info(call, id, &request.secrets)
     }
 
     /// The ID that a volume has at the other side.
     pub fn replication_destination(&self, call: &Call, request: &ReplicationRequest) -> Result<String> {
-        let (id, backend) = self.volume(&request.volume_id)?;
-        let there = replication(&id, backend.as_ref())?.destination(call, &id, &request.secrets)?;
+        let (id, backend) = request.volume.get()?;
+        let there = replication(id, backend)?.destination(call, id, &request.secrets)?;
         Ok(there.to_string())
     }
 }

@@ -24,9 +24,9 @@ use crate::journal::{Journal, Table};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::secrets::Secrets;
-use crate::volume::Operations;
 use crate::volume::deletion::Deleting;
 use crate::volume::request::{Capability, CreateSnapshot, CreateVolume, NodeStage, NodeUnstage};
+use crate::volume::{Operations, VolumeTarget};
 
 const MIB: u64 = 1 << 20;
 
@@ -49,7 +49,7 @@ impl Scene {
         Self::of(cluster, rbd)
     }
 
-    fn of(cluster: FakeCluster, rbd: Rbd) -> Self {
+    pub(crate) fn of(cluster: FakeCluster, rbd: Rbd) -> Self {
         let endpoint: (OsString, OsString) = ("CSI_ENDPOINT".into(), "unix:///run/x/csi.sock".into());
         let config = Config::from_variables(Role::Daemon, [endpoint]).unwrap();
         let runner = Arc::new(FakeRunner::default());
@@ -96,6 +96,11 @@ impl Scene {
         let publication = Publication { node: node.into(), capability, read_only: false };
         let backend = self.operations.backends.for_place(&id.place).unwrap();
         backend.publisher().publish(&Call::internal("test"), id, &publication, &Secrets::default()).unwrap()
+    }
+
+    /// What a request about this volume means now.
+    pub(crate) fn target(&self, id: &VolumeId) -> VolumeTarget {
+        self.operations.volume(id.to_string())
     }
 
     pub(crate) fn exists(&self, id: &VolumeId) -> bool {
@@ -159,7 +164,7 @@ fn a_stage_that_had_to_wait_and_was_refused_leaves_no_record() {
     let scene = Scene::new();
     let id = scene.create();
     scene.cluster.watch(&scene.cluster.at(), &id.object, "10.0.0.5:0/5");
-    let request = stage_block(&id, "/nonexistent/staging", Mode::SingleNodeWriter, Map::new());
+    let request = stage_block(&scene.target(&id), "/nonexistent/staging", Mode::SingleNodeWriter, Map::new());
     let call = Call::internal("test");
     let refused = scene.operations.stage(&call, &request).unwrap_err();
     assert_eq!(refused.kind(), Kind::Precondition);
@@ -182,9 +187,9 @@ fn replace_image(cluster: &FakeCluster, id: &VolumeId) {
     cluster.create(&call, &at, &image).unwrap();
 }
 
-fn stage_block(id: &VolumeId, staging_path: &str, mode: Mode, told: Map) -> NodeStage {
+fn stage_block(volume: &VolumeTarget, staging_path: &str, mode: Mode, told: Map) -> NodeStage {
     NodeStage {
-        volume_id: id.to_string(),
+        volume: volume.clone(),
         staging_path: staging_path.to_string(),
         capability: Capability { access: Access::Block, mode },
         volume_context: Map::new(),
@@ -205,7 +210,7 @@ fn a_volume_that_has_another_image_than_its_id_says_leaves_the_node() {
     assert_ne!(Some(&told["imageId"]), id.incarnation.as_ref());
     let dir = tempfile::tempdir().unwrap();
     let staging_path = dir.path().join("staging").to_string_lossy().into_owned();
-    let request = stage_block(&id, &staging_path, Mode::SingleNodeWriter, told);
+    let request = stage_block(&scene.target(&id), &staging_path, Mode::SingleNodeWriter, told);
     scene.operations.stage(&Call::internal("test"), &request).unwrap();
     let call = Call::internal("test");
     let device = |scene: &Scene| scene.operations.look_on_node(&call, &id).unwrap().attachment;
@@ -215,7 +220,7 @@ fn a_volume_that_has_another_image_than_its_id_says_leaves_the_node() {
     let record = scene.operations.node_record(&id).unwrap().unwrap();
     restarted.operations.remember(&id, &record).unwrap();
     assert!(device(&restarted).is_some());
-    let unstage = NodeUnstage { volume_id: id.to_string(), staging_path };
+    let unstage = NodeUnstage { volume: restarted.target(&id), staging_path };
     restarted.operations.unstage(&call, &unstage).unwrap();
     assert!(host.clients().is_empty(), "it stays mapped, and nobody unmaps it");
     assert!(!cluster.dump().contains("client of"), "{}", cluster.dump());
@@ -229,7 +234,8 @@ fn an_image_that_was_replaced_is_unmapped_before_the_next_one_is_mapped() {
     let id = Scene::of(cluster.clone(), host.daemon()).create();
     let scene = Scene::of(cluster.clone(), host.daemon());
     let dir = tempfile::tempdir().unwrap();
-    let request = stage_block(&id, &dir.path().to_string_lossy(), Mode::MultiNodeReaderOnly, Map::new());
+    let request =
+        stage_block(&scene.target(&id), &dir.path().to_string_lossy(), Mode::MultiNodeReaderOnly, Map::new());
     let mapped = || {
         scene.operations.stage(&Call::internal("test"), &request).unwrap();
         assert_eq!(host.clients().len(), 1);

@@ -14,10 +14,11 @@ use crate::grpc::bridge::{Caller, Encoded};
 use crate::grpc::proto::replication as wire;
 use crate::grpc::v1::decode::{map, secrets};
 use crate::grpc::v1::encode;
-use crate::volume::Operations;
+use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{
     ReplicatedObject, ReplicationParameters, ReplicationRequest, replicated_volume,
 };
+use crate::volume::{Operations, VolumeTarget};
 
 /// Replicates volumes to other clusters.
 pub struct Controller {
@@ -41,9 +42,9 @@ impl Controller {
         (parameters, secrets): (Strings, Strings),
         work: impl FnOnce(&Call, &ReplicationRequest) -> Result<R>,
     ) -> Result<Encoded<R>> {
-        let request = request((method, force), named, (parameters, secrets))?;
-        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        caller.run(locks, request, work)
+        let volume = |id| self.operations.controller_volume(id);
+        let request = request((method, force), named, volume, (parameters, secrets))?;
+        caller.run(request.volume.locks()?, request, work)
     }
 
     /// A question, which is answered also while a change takes its time.
@@ -55,8 +56,9 @@ impl Controller {
         secrets: Strings,
         work: impl FnOnce(&Call, &ReplicationRequest) -> Result<R>,
     ) -> Result<Encoded<R>> {
-        let request = request((method, false), named, (Strings::new(), secrets))?;
-        let occupied = self.operations.occupied_by_question(&request.volume_id);
+        let volume = |id| self.operations.volume(id);
+        let request = request((method, false), named, volume, (Strings::new(), secrets))?;
+        let occupied = LockSet { keys: Vec::new(), ..request.volume.locks()? };
         caller.run(occupied, request, work)
     }
 }
@@ -64,11 +66,12 @@ impl Controller {
 fn request(
     (method, force): (&'static str, bool),
     (volume_id, source): Named,
+    volume: impl FnOnce(String) -> VolumeTarget,
     (parameters, credentials): (Strings, Strings),
 ) -> Result<ReplicationRequest> {
     ReplicationRequest {
         method,
-        volume_id: replicated_volume(volume_id, source.into_option().and_then(object))?,
+        volume: volume(replicated_volume(volume_id, source.into_option().and_then(object))?),
         force,
         parameters: ReplicationParameters::parse(&map(parameters))?,
         secrets: secrets(credentials),

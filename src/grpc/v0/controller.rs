@@ -73,10 +73,9 @@ impl wire::Controller for Controller {
         self.admit(&request.version)?;
         let secrets = decode::credentials(request.user_credentials)?;
         // The storage has to be released.
-        let request =
-            DeleteVolume { volume_id: request.volume_id, snapshots_may_outlive: false, secrets }.checked()?;
-        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        run(caller, locks, request, |call, request| {
+        let volume = self.operations.controller_volume(request.volume_id);
+        let request = DeleteVolume { volume, snapshots_may_outlive: false, secrets }.checked()?;
+        run(caller, request.volume.locks()?, request, |call, request| {
             // A volume that is not there is deleted.
             self.operations.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
         })
@@ -89,7 +88,7 @@ impl wire::Controller for Controller {
     ) -> Result<Encoded<wire::ControllerPublishVolumeResponse>> {
         self.admit(&request.version)?;
         let request = ControllerPublish {
-            volume_id: request.volume_id,
+            volume: self.operations.controller_volume(request.volume_id),
             node_id: decode::node_id(request.node_id)?,
             capability: decode::capability(request.volume_capability)?,
             read_only: request.readonly,
@@ -97,8 +96,7 @@ impl wire::Controller for Controller {
             volume_context: decode::map("volume_attributes", request.volume_attributes)?,
         }
         .checked()?;
-        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        run(caller, locks, request, |call, request| {
+        run(caller, request.volume.locks()?, request, |call, request| {
             let publish_volume_info =
                 self.operations.controller_publish(call, request)?.into_iter().collect();
             Ok(wire::ControllerPublishVolumeResponse { publish_volume_info, ..Default::default() })
@@ -113,17 +111,15 @@ impl wire::Controller for Controller {
         self.admit(&request.version)?;
         let (node_id, secrets) =
             (decode::node_id(request.node_id)?, decode::credentials(request.user_credentials)?);
-        let request = ControllerUnpublish { volume_id: request.volume_id, node_id, secrets }.checked()?;
-        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        run(caller, locks, request, |call, request| {
+        let volume = self.operations.controller_volume(request.volume_id);
+        let request = ControllerUnpublish { volume, node_id, secrets }.checked()?;
+        run(caller, request.volume.locks()?, request, |call, request| {
             match self.operations.controller_unpublish(call, request)? {
                 Unpublished::Done => Ok(wire::ControllerUnpublishVolumeResponse::default()),
-                Unpublished::NoVolume => {
-                    Err(Error::not_found(format!("there is no volume {:?}", request.volume_id)))
-                }
+                Unpublished::NoVolume => Err(request.volume.absent()),
                 Unpublished::NoNode => Err(Error::not_found(format!(
                     "there is no node {:?} that volume {} could be published to",
-                    request.node_id, request.volume_id
+                    request.node_id, request.volume.text
                 ))),
             }
         })
@@ -136,7 +132,7 @@ impl wire::Controller for Controller {
     ) -> Result<Encoded<wire::ValidateVolumeCapabilitiesResponse>> {
         self.admit(&request.version)?;
         let request = Validate {
-            volume_id: request.volume_id,
+            volume: self.operations.controller_volume(request.volume_id),
             capabilities: decode::capabilities(request.volume_capabilities)?,
             volume_context: decode::map("volume_attributes", request.volume_attributes)?,
             parameters: Map::new(),
@@ -145,8 +141,7 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         validate::one_file_system(&request.capabilities, &request.parameters)?;
-        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        run(caller, locks, request, |call, request| {
+        run(caller, request.volume.locks()?, request, |call, request| {
             let (supported, message) = match self.operations.validate(call, request)? {
                 Verdict::Confirmed => (true, String::new()),
                 Verdict::Refused(reason) => (false, encode::text(reason)),

@@ -51,11 +51,12 @@ fn run<Q: Identical + PartialEq + Sync, R: Message>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::volume::VolumeTarget;
     use crate::volume::request::GetVolume;
 
     #[test]
     fn a_request_is_joined_by_its_own_protocol_only() {
-        let request = || GetVolume { volume_id: "local:n:::o:1".into() };
+        let request = || GetVolume { volume: VolumeTarget::unknown("local:n:::o:1") };
         assert!(V0Request(request()).identical(&V0Request(request())) && request().identical(&request()));
         assert!(!V0Request(request()).identical(&request()) && !request().identical(&V0Request(request())));
     }

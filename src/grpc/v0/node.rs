@@ -38,7 +38,7 @@ impl wire::Node for Node {
     ) -> Result<Encoded<wire::NodePublishVolumeResponse>> {
         self.admit(&request.version)?;
         let request = NodePublishUnstaged {
-            volume_id: request.volume_id,
+            volume: self.operations.volume(request.volume_id),
             publish_context: decode::map("publish_volume_info", request.publish_volume_info)?,
             target_path: path(request.target_path),
             capability: decode::capability(request.volume_capability)?,
@@ -48,8 +48,7 @@ impl wire::Node for Node {
             by_operator: false,
         }
         .checked()?;
-        let locks = self.operations.locks_of_volume(&request.volume_id);
-        run(caller, locks, request, |call, request| {
+        run(caller, request.volume.locks()?, request, |call, request| {
             self.operations
                 .publish_unstaged(call, request)
                 .map(|()| wire::NodePublishVolumeResponse::default())
@@ -64,10 +63,10 @@ impl wire::Node for Node {
         self.admit(&request.version)?;
         let (target_path, secrets) =
             (path(request.target_path), decode::credentials(request.user_credentials)?);
-        let request = NodeUnpublish { volume_id: request.volume_id, target_path, secrets }.checked()?;
-        let locks = self.operations.locks_of_volume(&request.volume_id);
-        run(caller, locks, request, |call, request| {
-            self.operations.refuse_absent(call, &request.volume_id, &request.secrets)?;
+        let volume = self.operations.volume_here(request.volume_id);
+        let request = NodeUnpublish { volume, target_path, secrets }.checked()?;
+        run(caller, request.volume.locks()?, request, |call, request| {
+            self.operations.refuse_absent(call, request)?;
             self.operations.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())
         })
     }

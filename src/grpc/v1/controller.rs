@@ -80,10 +80,9 @@ impl wire::Controller for Controller {
         request: wire::DeleteVolumeRequest,
     ) -> Result<Encoded<wire::DeleteVolumeResponse>> {
         let secrets = decode::secrets(request.secrets);
-        let request =
-            DeleteVolume { volume_id: request.volume_id, snapshots_may_outlive: true, secrets }.checked()?;
-        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        caller.run(locks, request, |call, request| {
+        let volume = self.operations.controller_volume(request.volume_id);
+        let request = DeleteVolume { volume, snapshots_may_outlive: true, secrets }.checked()?;
+        caller.run(request.volume.locks()?, request, |call, request| {
             // In v1 a volume that is not there is deleted.
             self.operations.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
         })
@@ -95,7 +94,7 @@ impl wire::Controller for Controller {
         request: wire::ControllerPublishVolumeRequest,
     ) -> Result<Encoded<wire::ControllerPublishVolumeResponse>> {
         let request = ControllerPublish {
-            volume_id: request.volume_id,
+            volume: self.operations.controller_volume(request.volume_id),
             node_id: request.node_id,
             capability: decode::capability("volume_capability", request.volume_capability)?,
             read_only: request.readonly,
@@ -103,8 +102,7 @@ impl wire::Controller for Controller {
             volume_context: decode::map(request.volume_context),
         }
         .checked()?;
-        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        caller.run(locks, request, |call, request| {
+        caller.run(request.volume.locks()?, request, |call, request| {
             let context = self.operations.controller_publish(call, request)?;
             Ok(wire::ControllerPublishVolumeResponse {
                 publish_context: context.into_iter().collect(),
@@ -119,10 +117,9 @@ impl wire::Controller for Controller {
         request: wire::ControllerUnpublishVolumeRequest,
     ) -> Result<Encoded<wire::ControllerUnpublishVolumeResponse>> {
         let secrets = decode::secrets(request.secrets);
-        let request = ControllerUnpublish { volume_id: request.volume_id, node_id: request.node_id, secrets }
-            .checked()?;
-        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        caller.run(locks, request, |call, request| {
+        let volume = self.operations.controller_volume(request.volume_id);
+        let request = ControllerUnpublish { volume, node_id: request.node_id, secrets }.checked()?;
+        caller.run(request.volume.locks()?, request, |call, request| {
             // In v1 a volume or node that is not there has nothing to unpublish.
             self.operations
                 .controller_unpublish(call, request)
@@ -136,7 +133,7 @@ impl wire::Controller for Controller {
         request: wire::ValidateVolumeCapabilitiesRequest,
     ) -> Result<Encoded<wire::ValidateVolumeCapabilitiesResponse>> {
         let request = Validate {
-            volume_id: request.volume_id,
+            volume: self.operations.controller_volume(request.volume_id),
             capabilities: decode::capabilities("volume_capabilities", request.volume_capabilities)?,
             volume_context: decode::map(request.volume_context),
             parameters: decode::map(request.parameters),
@@ -144,8 +141,7 @@ impl wire::Controller for Controller {
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        caller.run(locks, request, |call, request| {
+        caller.run(request.volume.locks()?, request, |call, request| {
             Ok(verdict(self.operations.validate(call, request)?, request))
         })
     }
@@ -232,11 +228,9 @@ impl wire::Controller for Controller {
         caller: &Caller<'_>,
         request: wire::DeleteSnapshotRequest,
     ) -> Result<Encoded<wire::DeleteSnapshotResponse>> {
-        let request =
-            SnapshotById { snapshot_id: request.snapshot_id, secrets: decode::secrets(request.secrets) }
-                .checked()?;
-        let locks = self.operations.locks_of_controller_snapshot(&request.snapshot_id)?;
-        caller.run(locks, request, |call, request| {
+        let snapshot = self.operations.controller_snapshot(request.snapshot_id);
+        let request = SnapshotById { snapshot, secrets: decode::secrets(request.secrets) }.checked()?;
+        caller.run(request.snapshot.locks()?, request, |call, request| {
             // In v1 a snapshot that is not there is deleted.
             self.operations.delete_snapshot(call, request).map(|_| wire::DeleteSnapshotResponse::default())
         })
@@ -271,11 +265,9 @@ impl wire::Controller for Controller {
         caller: &Caller<'_>,
         request: wire::GetSnapshotRequest,
     ) -> Result<Encoded<wire::GetSnapshotResponse>> {
-        let request =
-            SnapshotById { snapshot_id: request.snapshot_id, secrets: decode::secrets(request.secrets) }
-                .checked()?;
-        let locks = self.operations.locks_of_controller_snapshot(&request.snapshot_id)?;
-        caller.run(locks, request, |call, request| {
+        let snapshot = self.operations.controller_snapshot(request.snapshot_id);
+        let request = SnapshotById { snapshot, secrets: decode::secrets(request.secrets) }.checked()?;
+        caller.run(request.snapshot.locks()?, request, |call, request| {
             let snapshot = MessageField::some(encode::snapshot(self.operations.get_snapshot(call, request)?));
             Ok(wire::GetSnapshotResponse { snapshot, ..Default::default() })
         })
@@ -287,14 +279,13 @@ impl wire::Controller for Controller {
         request: wire::ControllerExpandVolumeRequest,
     ) -> Result<Encoded<wire::ControllerExpandVolumeResponse>> {
         let request = Expand {
-            volume_id: request.volume_id,
+            volume: self.operations.controller_volume(request.volume_id),
             size: decode::size(&request.capacity_range)?,
             capability: decode::optional_capability("volume_capability", request.volume_capability)?,
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        caller.run(locks, request, |call, request| {
+        caller.run(request.volume.locks()?, request, |call, request| {
             let capacity_bytes = encode::bytes(self.operations.expand(call, request)?);
             Ok(wire::ControllerExpandVolumeResponse {
                 capacity_bytes,
@@ -309,10 +300,10 @@ impl wire::Controller for Controller {
         caller: &Caller<'_>,
         request: wire::ControllerGetVolumeRequest,
     ) -> Result<Encoded<wire::ControllerGetVolumeResponse>> {
-        let request = GetVolume { volume_id: request.volume_id }.checked()?;
-        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        caller
-            .run(locks, request, |call, request| Ok(volume_with_status(self.operations.get(call, request)?)))
+        let request = GetVolume { volume: self.operations.controller_volume(request.volume_id) }.checked()?;
+        caller.run(request.volume.locks()?, request, |call, request| {
+            Ok(volume_with_status(self.operations.get(call, request)?))
+        })
     }
 
     fn controller_modify_volume(
@@ -321,13 +312,12 @@ impl wire::Controller for Controller {
         request: wire::ControllerModifyVolumeRequest,
     ) -> Result<Encoded<wire::ControllerModifyVolumeResponse>> {
         let request = Modify {
-            volume_id: request.volume_id,
+            volume: self.operations.controller_volume(request.volume_id),
             mutable_parameters: decode::map(request.mutable_parameters),
             secrets: decode::secrets(request.secrets),
         }
         .checked()?;
-        let locks = self.operations.locks_of_controller_volume(&request.volume_id)?;
-        caller.run(locks, request, |call, request| {
+        caller.run(request.volume.locks()?, request, |call, request| {
             self.operations.modify(call, request).map(|()| wire::ControllerModifyVolumeResponse::default())
         })
     }
@@ -339,7 +329,7 @@ fn verdict(verdict: Verdict, request: &Validate) -> wire::ValidateVolumeCapabili
     match verdict {
         Verdict::Refused(message) => refused(message),
         Verdict::OtherContext(key) => {
-            refused(format!("volume_context has {key:?} other than volume {}", request.volume_id))
+            refused(format!("volume_context has {key:?} other than volume {}", request.volume.text))
         }
         Verdict::Confirmed => {
             let confirmed = MessageField::some(Confirmed {

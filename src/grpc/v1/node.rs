@@ -37,7 +37,7 @@ impl wire::Node for Node {
         request: wire::NodeStageVolumeRequest,
     ) -> Result<Encoded<wire::NodeStageVolumeResponse>> {
         let request = NodeStage {
-            volume_id: request.volume_id,
+            volume: self.operations.volume(request.volume_id),
             publish_context: decode::map(request.publish_context),
             staging_path: path(request.staging_target_path),
             capability: decode::capability("volume_capability", request.volume_capability)?,
@@ -45,8 +45,7 @@ impl wire::Node for Node {
             volume_context: decode::map(request.volume_context),
         }
         .checked()?;
-        let locks = self.operations.locks_of_volume(&request.volume_id);
-        caller.run(locks, request, |call, request| {
+        caller.run(request.volume.locks()?, request, |call, request| {
             self.operations.stage(call, request).map(|()| wire::NodeStageVolumeResponse::default())
         })
     }
@@ -56,11 +55,9 @@ impl wire::Node for Node {
         caller: &Caller<'_>,
         request: wire::NodeUnstageVolumeRequest,
     ) -> Result<Encoded<wire::NodeUnstageVolumeResponse>> {
-        let request =
-            NodeUnstage { volume_id: request.volume_id, staging_path: path(request.staging_target_path) }
-                .checked()?;
-        let locks = self.operations.locks_of_volume(&request.volume_id);
-        caller.run(locks, request, |call, request| {
+        let volume = self.operations.volume_here(request.volume_id);
+        let request = NodeUnstage { volume, staging_path: path(request.staging_target_path) }.checked()?;
+        caller.run(request.volume.locks()?, request, |call, request| {
             self.operations.unstage(call, request).map(|()| wire::NodeUnstageVolumeResponse::default())
         })
     }
@@ -71,7 +68,7 @@ impl wire::Node for Node {
         request: wire::NodePublishVolumeRequest,
     ) -> Result<Encoded<wire::NodePublishVolumeResponse>> {
         let request = NodePublish {
-            volume_id: request.volume_id,
+            volume: self.operations.volume(request.volume_id),
             publish_context: decode::map(request.publish_context),
             staging_path: path(request.staging_target_path),
             target_path: path(request.target_path),
@@ -81,8 +78,7 @@ impl wire::Node for Node {
             volume_context: decode::map(request.volume_context),
         }
         .checked()?;
-        let locks = self.operations.locks_of_volume(&request.volume_id);
-        caller.run(locks, request, |call, request| {
+        caller.run(request.volume.locks()?, request, |call, request| {
             self.operations.publish(call, request).map(|()| wire::NodePublishVolumeResponse::default())
         })
     }
@@ -93,9 +89,9 @@ impl wire::Node for Node {
         request: wire::NodeUnpublishVolumeRequest,
     ) -> Result<Encoded<wire::NodeUnpublishVolumeResponse>> {
         let (target_path, secrets) = (path(request.target_path), Default::default());
-        let request = NodeUnpublish { volume_id: request.volume_id, target_path, secrets }.checked()?;
-        let locks = self.operations.locks_of_volume(&request.volume_id);
-        caller.run(locks, request, |call, request| {
+        let volume = self.operations.volume_here(request.volume_id);
+        let request = NodeUnpublish { volume, target_path, secrets }.checked()?;
+        caller.run(request.volume.locks()?, request, |call, request| {
             self.operations.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())
         })
     }
@@ -105,10 +101,9 @@ impl wire::Node for Node {
         caller: &Caller<'_>,
         request: wire::NodeGetVolumeStatsRequest,
     ) -> Result<Encoded<wire::NodeGetVolumeStatsResponse>> {
-        let request =
-            Stats { volume_id: request.volume_id, volume_path: path(request.volume_path) }.checked()?;
-        let locks = self.operations.locks_of_volume(&request.volume_id);
-        caller.run(locks, request, |call, request| {
+        let volume = self.operations.volume(request.volume_id);
+        let request = Stats { volume, volume_path: path(request.volume_path) }.checked()?;
+        caller.run(request.volume.locks()?, request, |call, request| {
             let usage = self.operations.stats(call, request)?;
             let volume_condition = encode::condition(usage.condition.clone(), None);
             Ok(wire::NodeGetVolumeStatsResponse {
@@ -125,14 +120,13 @@ impl wire::Node for Node {
         request: wire::NodeExpandVolumeRequest,
     ) -> Result<Encoded<wire::NodeExpandVolumeResponse>> {
         let request = NodeExpand {
-            volume_id: request.volume_id,
+            volume: self.operations.volume(request.volume_id),
             volume_path: path(request.volume_path),
             size: decode::size(&request.capacity_range)?,
             capability: decode::optional_capability("volume_capability", request.volume_capability)?,
         }
         .checked()?;
-        let locks = self.operations.locks_of_volume(&request.volume_id);
-        caller.run(locks, request, |call, request| {
+        caller.run(request.volume.locks()?, request, |call, request| {
             let capacity_bytes = encode::bytes(self.operations.node_expand(call, request)?);
             Ok(wire::NodeExpandVolumeResponse { capacity_bytes, ..Default::default() })
         })

@@ -3,10 +3,10 @@
 use crate::backend::{NewVolume, Origin, Placement, PlacementRequest, Volume};
 use crate::csi::{Access, Capability, FILE_SYSTEMS, FS_TYPE, Map, OLD_FILE_SYSTEMS};
 use crate::dispatch::Call;
-use crate::error::{Error, Kind, Result};
-use crate::ids::{self, SnapshotId, VolumeId};
-use crate::volume::Operations;
+use crate::error::{Error, Result};
+use crate::ids;
 use crate::volume::request::{CreateVolume, Source, TopologyRequirement};
+use crate::volume::{Operations, Target};
 
 impl Operations {
     /// The volume that a request asks for: where it will live, or its name is registered, and what it is a
@@ -69,18 +69,16 @@ impl Operations {
     /// What a content source means. One that means nothing here does not exist.
     fn origin(&self, source: Source) -> Result<(Source, Origin)> {
         let origin = match &source {
-            Source::Volume(id) => {
-                self.refuse_unreachable(id, VolumeId::parse(id).map(|id| id.place).as_ref())?;
-                self.volume(id).map(|(id, _)| Origin::Volume(id))
-            }
-            Source::Snapshot(id) => {
-                self.refuse_unreachable(id, SnapshotId::parse(id).map(|id| id.place).as_ref())?;
-                self.snapshot(id).map(|(id, _)| Origin::Snapshot(id))
-            }
+            Source::Volume(id) => Origin::Volume(meant(&self.controller_volume(id.clone()))?),
+            Source::Snapshot(id) => Origin::Snapshot(meant(&self.controller_snapshot(id.clone()))?),
         };
-        let explain = |error: Error| error.with_kind(Kind::NotFound).context("the content source");
-        Ok((source, origin.map_err(explain)?))
+        Ok((source, origin))
     }
+}
+
+fn meant<I: Clone>(source: &Target<I>) -> Result<I> {
+    let absent = || source.absent().context("the content source");
+    source.find()?.map(|(id, _)| id.clone()).ok_or_else(absent)
 }
 
 /// The file system of a request, if it is one that is never made.

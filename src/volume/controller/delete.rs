@@ -12,10 +12,9 @@ use crate::volume::request::DeleteVolume;
 impl Operations {
     /// Deletes a volume that nobody uses. An ID that was never given means a volume that is absent.
     pub fn delete(&self, call: &Call, request: &DeleteVolume) -> Result<Deleted> {
-        let Ok((named, backend)) = self.volume(&request.volume_id) else { return Ok(Deleted::Absent) };
-        let backend = backend.as_ref();
+        let Some((named, backend)) = request.volume.find()? else { return Ok(Deleted::Absent) };
         let DeleteVolume { snapshots_may_outlive, ref secrets, .. } = *request;
-        let Some(id) = backend.volumes().resolve(call, &named, secrets)? else { return Ok(Deleted::Absent) };
+        let Some(id) = backend.volumes().resolve(call, named, secrets)? else { return Ok(Deleted::Absent) };
         self.ensure_unused_here(call, backend, &id, secrets)?;
         let deletion = Deletion { id: &id, snapshots_may_outlive, secrets };
         let deleting = Deleting::Volume(id.clone());

@@ -8,7 +8,7 @@ use crate::volume::request::Expand;
 impl Operations {
     /// Makes the volume at least as large as asked; gives its size in bytes. The node has to follow.
     pub fn expand(&self, call: &Call, request: &Expand) -> Result<u64> {
-        let (id, backend) = self.volume(&request.volume_id)?;
-        backend.volumes().expand(call, &id, &request.size, &request.secrets)
+        let (id, backend) = request.volume.get()?;
+        backend.volumes().expand(call, id, &request.size, &request.secrets)
     }
 }

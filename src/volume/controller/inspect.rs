@@ -3,7 +3,7 @@
 use crate::backend::{Condition, Volume};
 use crate::csi::ROLE_KEY;
 use crate::dispatch::Call;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::request::{Capability, GetVolume, Modify, Validate, validate};
@@ -22,18 +22,17 @@ pub enum Verdict {
 impl Operations {
     /// One volume with its state.
     pub fn get(&self, call: &Call, request: &GetVolume) -> Result<Volume> {
-        let (id, backend) = self.volume(&request.volume_id)?;
-        let volume = backend.volumes().inspect(call, &id, &Secrets::default())?;
-        let volume =
-            volume.ok_or_else(|| Error::not_found(format!("there is no volume {:?}", request.volume_id)))?;
-        let here = self.condition_here(call, backend.as_ref(), &id);
-        Ok(with_condition_here(volume, here))
+        let (id, backend) = request.volume.get()?;
+        let found = backend.volumes().inspect(call, id, &Secrets::default())?;
+        let volume = found.ok_or_else(|| request.volume.absent())?;
+        Ok(with_condition_here(volume, self.condition_here(call, backend, id)))
     }
 
     /// Whether a volume exists and can be used as described.
     pub fn validate(&self, call: &Call, request: &Validate) -> Result<Verdict> {
-        let (id, volume) = self.look_up(call, &request.volume_id, &request.secrets)?;
-        let (_, backend) = self.volume(&id.to_string())?;
+        let (id, backend) = request.volume.get()?;
+        let found = backend.volumes().find(call, id, &request.secrets)?;
+        let volume = found.ok_or_else(|| request.volume.absent())?;
         let fits = |capability: &Capability| {
             backend.supports(capability).map_err(|error| error.message().to_string())?;
             allows_writing(&volume, capability)?;
@@ -55,8 +54,8 @@ impl Operations {
 
     /// Changes settings of a volume; without any, only says whether it is there.
     pub fn modify(&self, call: &Call, request: &Modify) -> Result<()> {
-        let (id, backend) = self.volume(&request.volume_id)?;
-        backend.volumes().modify(call, &id, &request.mutable_parameters, &request.secrets)
+        let (id, backend) = request.volume.get()?;
+        backend.volumes().modify(call, id, &request.mutable_parameters, &request.secrets)
     }
 }
 

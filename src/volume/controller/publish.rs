@@ -9,21 +9,21 @@ use crate::volume::request::{ControllerPublish, ControllerUnpublish, Map};
 impl Operations {
     /// Lets a node use a volume; gives what the node needs to know.
     pub fn controller_publish(&self, call: &Call, request: &ControllerPublish) -> Result<Map> {
-        let (id, backend) = self.volume(&request.volume_id)?;
+        let (id, backend) = request.volume.get()?;
         backend.supports(&request.capability)?;
         let publication = Publication {
             node: request.node_id.clone(),
             capability: request.capability.clone(),
             read_only: request.read_only,
         };
-        backend.publisher().publish(call, &id, &publication, &request.secrets)
+        backend.publisher().publish(call, id, &publication, &request.secrets)
     }
 
     /// Takes a volume back from a node, or from all.
     pub fn controller_unpublish(&self, call: &Call, request: &ControllerUnpublish) -> Result<Unpublished> {
-        let Ok((id, backend)) = self.volume(&request.volume_id) else { return Ok(Unpublished::NoVolume) };
+        let Some((id, backend)) = request.volume.find()? else { return Ok(Unpublished::NoVolume) };
         let node = (!request.node_id.is_empty()).then_some(request.node_id.as_str());
-        match backend.publisher().unpublish(call, &id, node, &request.secrets) {
+        match backend.publisher().unpublish(call, id, node, &request.secrets) {
             Err(error) if error.kind() == Kind::NotFound => Ok(Unpublished::NoVolume),
             outcome => outcome,
         }

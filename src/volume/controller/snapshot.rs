@@ -4,7 +4,7 @@ use crate::backend::{Deleted, NewSnapshot, Snapshot};
 use crate::csi::METADATA;
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
-use crate::ids::{self, VolumeId};
+use crate::ids;
 use crate::volume::Operations;
 use crate::volume::deletion::Deleting;
 use crate::volume::request::{CreateSnapshot, SnapshotById};
@@ -12,9 +12,8 @@ use crate::volume::request::{CreateSnapshot, SnapshotById};
 impl Operations {
     /// The snapshot that a request asks for.
     pub fn plan_snapshot(&self, request: CreateSnapshot) -> Result<NewSnapshot> {
-        let id = &request.source_volume_id;
-        self.refuse_unreachable(id, VolumeId::parse(id).map(|id| id.place).as_ref())?;
-        let (source, backend) = self.volume(id)?;
+        let source = self.controller_volume(request.source_volume_id);
+        let (source, backend) = source.get()?;
         if let Some(unknown) = request.parameters.keys().find(|key| !key.starts_with(METADATA)) {
             return Err(Error::invalid(format!(
                 "snapshots of {} volumes know no parameter {unknown:?}",
@@ -22,7 +21,7 @@ impl Operations {
             )));
         }
         let key = ids::snapshot_key(&self.instance, &request.name);
-        Ok(NewSnapshot { source, key, name: request.name, secrets: request.secrets })
+        Ok(NewSnapshot { source: source.clone(), key, name: request.name, secrets: request.secrets })
     }
 
     /// Takes the snapshot, or answers with the one that the same request took before.
@@ -33,17 +32,17 @@ impl Operations {
 
     /// Deletes a snapshot that nobody uses. An ID that was never given means a snapshot that is absent.
     pub fn delete_snapshot(&self, call: &Call, request: &SnapshotById) -> Result<Deleted> {
-        let Ok((id, backend)) = self.snapshot(&request.snapshot_id) else { return Ok(Deleted::Absent) };
-        self.with_deletion(backend.as_ref(), Deleting::Snapshot(id.clone()), |record| {
+        let Some((id, backend)) = request.snapshot.find()? else { return Ok(Deleted::Absent) };
+        self.with_deletion(backend, Deleting::Snapshot(id.clone()), |record| {
             record()?;
-            backend.snapshots().delete(call, &id, &request.secrets)
+            backend.snapshots().delete(call, id, &request.secrets)
         })
     }
 
     /// One snapshot.
     pub fn get_snapshot(&self, call: &Call, request: &SnapshotById) -> Result<Snapshot> {
-        let (id, backend) = self.snapshot(&request.snapshot_id)?;
-        let snapshot = backend.snapshots().find(call, &id, &request.secrets)?;
-        snapshot.ok_or_else(|| Error::not_found(format!("there is no snapshot {:?}", request.snapshot_id)))
+        let (id, backend) = request.snapshot.get()?;
+        let snapshot = backend.snapshots().find(call, id, &request.secrets)?;
+        snapshot.ok_or_else(|| request.snapshot.absent())
     }
 }

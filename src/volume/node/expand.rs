@@ -12,14 +12,14 @@ use crate::volume::request::{Access, NodeExpand};
 impl Operations {
     /// Lets device and file system on this node follow; gives the device's size in bytes.
     pub fn node_expand(&self, call: &Call, request: &NodeExpand) -> Result<u64> {
-        let (id, backend) = self.volume(&request.volume_id)?;
-        let record = self.record_at(&id, &request.volume_path)?;
-        let volume = self.look_on_node(call, &id)?;
+        let (id, backend) = request.volume.get()?;
+        let record = self.record_at(id, &request.volume_path)?;
+        let volume = self.look_on_node(call, id)?;
         let attachment = volume.attachment.as_ref().ok_or_else(|| {
             Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"))
         })?;
         let required = request.size.required;
-        backend.node().grow(call, &self.id_here(&id)?, attachment, required)?;
+        backend.node().grow(call, &self.id_here(id)?, attachment, required)?;
         let Attachment::Block(device) = attachment;
         let size = self.kernel.device_size(call, &device.path)?;
         if size < required {

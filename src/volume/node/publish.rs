@@ -15,31 +15,31 @@ use crate::volume::request::{Access, Mode, NodePublish};
 impl Operations {
     /// Binds the staged volume, or its device, to the target path.
     pub fn publish(&self, call: &Call, request: &NodePublish) -> Result<()> {
-        let (id, backend) = self.volume(&request.volume_id)?;
+        let (id, backend) = request.volume.get()?;
         backend.supports(&request.capability)?;
-        let Some(record) = self.node_record(&id)?.filter(|record| !record.is_unused()) else {
-            return Err(self.not_staged(call, backend.as_ref(), &id, request));
+        let Some(record) = self.node_record(id)?.filter(|record| !record.is_unused()) else {
+            return self.not_staged(call, request);
         };
-        self.ensure_usable(call, backend.as_ref(), &id, &record, &context_of(request, &record))?;
+        self.ensure_usable(call, backend, id, &record, &context_of(request, &record))?;
         // It may say another image now.
-        let mut record = self.node_record(&id)?.unwrap_or(record);
-        let volume = self.look_on_node(call, &id)?;
+        let mut record = self.node_record(id)?.unwrap_or(record);
+        let volume = self.look_on_node(call, id)?;
         self.check_staging(&volume, &record, request)?;
         let path = Path::new(&request.target_path);
         let read_only = self.target_is_read_only(&record, request);
         let source = self.bind_source(&volume, &record, read_only)?;
         let mode = request.capability.mode;
         let wanted = Target::new(&request.target_path, mode, read_only);
-        let entry = add_target(&id, &mut record, wanted, self.single_node_targets)?;
+        let entry = add_target(id, &mut record, wanted, self.single_node_targets)?;
         if entry == TargetEntry::New {
             self.enter_what_is_made(&mut record, path);
-            self.remember(&id, &record)?;
+            self.remember(id, &record)?;
         }
         let bind = Bind { source: &source, target: path, access: &record.access, read_only };
         let bound = self.ensure_bound(&volume, &bind);
         let NodePublish { target_path: path, secrets, .. } = request;
         match entry {
-            TargetEntry::New => self.roll_back(path, bound, || self.remove_target(call, &id, path, secrets)),
+            TargetEntry::New => self.roll_back(path, bound, || self.remove_target(call, id, path, secrets)),
             // It may be in use, however this call failed.
             TargetEntry::Present => bound,
         }
@@ -84,13 +84,13 @@ impl Operations {
     }
 
     /// Why a volume without a record cannot be published.
-    fn not_staged(&self, call: &Call, backend: &dyn Backend, id: &VolumeId, request: &NodePublish) -> Error {
-        match backend.volumes().find(call, id, &request.secrets) {
-            Ok(None) => Error::not_found(format!("there is no volume {:?}", request.volume_id)),
-            Ok(Some(_)) => {
-                Error::precondition(format!("volume {id} is not staged on this node: stage it first"))
+    fn not_staged(&self, call: &Call, request: &NodePublish) -> Result<()> {
+        let (id, backend) = request.volume.get()?;
+        match backend.volumes().find(call, id, &request.secrets)? {
+            None => Err(request.volume.absent()),
+            Some(_) => {
+                Err(Error::precondition(format!("volume {id} is not staged on this node: stage it first")))
             }
-            Err(error) => error,
         }
     }
 

@@ -16,21 +16,19 @@ use std::path::Path;
 use crate::backend::{Backend, NodeContext, Publication, PublishedBy};
 use crate::config::SingleNodeTargets;
 use crate::dispatch::Call;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::ids::VolumeId;
-use crate::secrets::Secrets;
-use crate::volume::Operations;
 use crate::volume::node::mounts::{Bind, OnNode};
 use crate::volume::node::publish::{TargetEntry, add_target};
 use crate::volume::node::record::{self, NodeRecord, Target, TargetKind};
 use crate::volume::node::stage::admit;
-use crate::volume::request::{Access, NodePublishUnstaged};
+use crate::volume::request::{Access, NodePublishUnstaged, NodeUnpublish};
+use crate::volume::{Operations, VolumeTarget};
 
 impl Operations {
     /// Attaches, formats if blank, mounts, and binds the volume or its device to the target path.
     pub fn publish_unstaged(&self, call: &Call, request: &NodePublishUnstaged) -> Result<()> {
-        let (id, backend) = self.volume(&request.volume_id)?;
-        let (id, backend) = (&id, backend.as_ref());
+        let (id, backend) = request.volume.get()?;
         backend.supports(&request.capability)?;
         self.release_predecessor(call, id, &request.secrets)?;
         let fs_type = self.fs_type_for(call, backend, id, &context_of(request, None))?;
@@ -117,20 +115,19 @@ impl Operations {
     }
 
     /// Whether a volume is in use on this node.
-    pub fn is_in_use_here(&self, volume_id: &str) -> Result<bool> {
-        let Some(id) = VolumeId::parse(volume_id) else { return Ok(false) };
-        Ok(self.record_in_use(&id)?.is_some())
+    pub fn is_in_use_here(&self, volume: &VolumeTarget) -> Result<bool> {
+        Ok(self.record_in_use(volume.get()?.0)?.is_some())
     }
 
     /// Refuses a volume that is not in use on this node and that its backend knows to be absent. A cluster
     /// that does not answer is no reason to keep what is gone from being given up.
-    pub fn refuse_absent(&self, call: &Call, volume_id: &str, secrets: &Secrets) -> Result<()> {
-        let (id, backend) = self.volume_here(volume_id)?;
-        if self.node_record(&id)?.is_some() {
+    pub fn refuse_absent(&self, call: &Call, request: &NodeUnpublish) -> Result<()> {
+        let (id, backend) = request.volume.get()?;
+        if self.node_record(id)?.is_some() {
             return Ok(());
         }
-        match backend.volumes().find(call, &id, secrets) {
-            Ok(None) => Err(Error::not_found(format!("there is no volume {volume_id:?}"))),
+        match backend.volumes().find(call, id, &request.secrets) {
+            Ok(None) => Err(request.volume.absent()),
             Ok(Some(_)) => Ok(()),
             Err(error) if error.kind() == Kind::NotFound => Err(error),
             Err(error) => {
@@ -191,6 +188,7 @@ fn context_of<'a>(request: &'a NodePublishUnstaged, before: Option<&NodeRecord>)
 mod tests {
     use super::*;
     use crate::backend::AttachedImage;
+    use crate::secrets::Secrets;
     use crate::volume::request::{Capability, Map, Mode};
     use crate::volume::tests::Scene;
 
@@ -201,7 +199,7 @@ mod tests {
 
     fn request(path: &str, capability: Capability, read_only: bool) -> NodePublishUnstaged {
         NodePublishUnstaged {
-            volume_id: String::new(),
+            volume: VolumeTarget::unknown(""),
             publish_context: Map::new(),
             target_path: path.into(),
             capability,

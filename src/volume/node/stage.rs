@@ -21,8 +21,7 @@ use crate::volume::request::{Access, Capability, Mode, NodeStage};
 impl Operations {
     /// Attaches, formats if blank, mounts, and binds to the staging path.
     pub fn stage(&self, call: &Call, request: &NodeStage) -> Result<()> {
-        let (id, backend) = self.volume(&request.volume_id)?;
-        let (id, backend) = (&id, backend.as_ref());
+        let (id, backend) = request.volume.get()?;
         backend.supports(&request.capability)?;
         self.release_predecessor(call, id, &request.secrets)?;
         let before = self.node_record(id)?.filter(|record| !record.is_unused());

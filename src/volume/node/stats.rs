@@ -35,9 +35,9 @@ pub struct Usage {
 impl Operations {
     /// How full the volume at `volume_path` is. A path where it is not staged or published is not found.
     pub fn stats(&self, call: &Call, request: &Stats) -> Result<Usage> {
-        let (id, backend) = self.volume(&request.volume_id)?;
+        let (id, backend) = request.volume.get()?;
         let path = &request.volume_path;
-        let (record, here) = (self.record_at(&id, path)?, self.id_here(&id)?);
+        let (record, here) = (self.record_at(id, path)?, self.id_here(id)?);
         let attached = backend.node().attached(&here)?;
         let usage = match (&record.access, &attached) {
             (Access::Block, None) => {
@@ -49,7 +49,7 @@ impl Operations {
             }
             (Access::Mount { .. }, _) => {
                 let read_only = fault::is_read_only(&record, attached.as_ref());
-                self.file_system_usage(call, &id, read_only, &mounts::resolved(path)?)?
+                self.file_system_usage(call, id, read_only, &mounts::resolved(path)?)?
             }
         };
         // What is wrong with the device is the cause of what is wrong with its file system.

@@ -20,14 +20,14 @@ use crate::volume::request::{Access, NodeUnpublish, NodeUnstage};
 impl Operations {
     /// Undoes a stage; a path where the volume is not staged is unstaged.
     pub fn unstage(&self, call: &Call, request: &NodeUnstage) -> Result<()> {
-        let (id, _) = self.volume_here(&request.volume_id)?;
-        self.remove_staging(call, &id, &request.staging_path, &Secrets::default())
+        let (id, _) = request.volume.get()?;
+        self.remove_staging(call, id, &request.staging_path, &Secrets::default())
     }
 
     /// Undoes a publish; a path where the volume is not published is unpublished.
     pub fn unpublish(&self, call: &Call, request: &NodeUnpublish) -> Result<()> {
-        let (id, _) = self.volume_here(&request.volume_id)?;
-        self.remove_target(call, &id, &request.target_path, &request.secrets)
+        let (id, _) = request.volume.get()?;
+        self.remove_target(call, id, &request.target_path, &request.secrets)
     }
 
     /// Has `remove` undo what a failed call has begun at a path, as far as possible: if the kernel refuses,

@@ -96,7 +96,7 @@ impl Scene {
 
     fn delete(&self, id: &VolumeId) {
         let request = DeleteVolume {
-            volume_id: id.to_string(),
+            volume: self.target(id),
             snapshots_may_outlive: true,
             secrets: Secrets::default(),
         };
@@ -104,11 +104,16 @@ impl Scene {
     }
 
     fn by_id(&self, snapshot: &SnapshotId) -> SnapshotById {
-        SnapshotById { snapshot_id: snapshot.to_string(), secrets: Secrets::default() }
+        let snapshot = self.operations.controller_snapshot(snapshot.to_string());
+        SnapshotById { snapshot, secrets: Secrets::default() }
     }
 
     fn has_snapshot(&self, snapshot: &SnapshotId) -> bool {
         self.operations.get_snapshot(&call(), &self.by_id(snapshot)).is_ok()
+    }
+
+    fn delete_snapshot(&self, snapshot: &SnapshotId) {
+        self.operations.delete_snapshot(&call(), &self.by_id(snapshot)).unwrap();
     }
 
     /// The snapshot goes, and nothing else that its deletion takes away.
@@ -224,7 +229,7 @@ fn a_snapshot_that_another_controller_has_taken_since_stays() {
     let snapshot = scene.snapshot(&scene.create());
     let deletion = scene.interrupted(taken(&snapshot));
     let second = scene.second();
-    second.operations.delete_snapshot(&call(), &scene.by_id(&snapshot)).unwrap();
+    second.delete_snapshot(&snapshot);
     let later = second.snapshot(&scene.create());
     scene.recover(&scene.lock(), RETRY);
     assert!(scene.has_snapshot(&later), "UNSAFE: a confirmed snapshot was deleted");
@@ -241,7 +246,7 @@ fn a_volume_that_this_controller_has_used_since_stays() {
         |scene, id| {
             let size = SizeRange { required: 2 * MIB, limit: 0 };
             let request =
-                Expand { volume_id: id.to_string(), size, capability: None, secrets: Secrets::default() };
+                Expand { volume: scene.target(id), size, capability: None, secrets: Secrets::default() };
             assert_eq!(scene.operations.expand(&call(), &request).unwrap(), 2 * MIB);
         },
     ];
@@ -282,7 +287,7 @@ fn the_name_of_a_snapshot_that_is_being_taken_is_not_given_back() {
     let id = scene.create();
     let snapshot = scene.snapshot(&id);
     let deletion = scene.interrupted(taken(&snapshot));
-    scene.operations.delete_snapshot(&call(), &scene.by_id(&snapshot)).unwrap();
+    scene.delete_snapshot(&snapshot);
     scene.interrupted(taken(&snapshot));
     let claim = LockRequest {
         cookie: TWO.into(),

@@ -3,6 +3,7 @@
 use super::{Capability, Map, SizeRange, Source, TopologyRequirement, validate};
 use crate::error::Result;
 use crate::secrets::Secrets;
+use crate::volume::target::{SnapshotTarget, VolumeTarget};
 
 request! {
     /// Make a volume, or find the one that this request made before.
@@ -40,13 +41,13 @@ request! {
     /// Delete a volume; one that is gone is deleted.
     DeleteVolume {
         /// The volume.
-        volume_id: String,
+        volume: VolumeTarget,
         /// Its snapshots may outlive it, and with them the storage that they share with it.
         snapshots_may_outlive: bool,
         /// Credentials.
         secrets: Secrets,
     } check |it| {
-        validate::id("volume_id", &it.volume_id)?;
+        validate::id("volume_id", &it.volume.text)?;
         validate::secrets("secrets", &it.secrets)?;
     }
 }
@@ -55,7 +56,7 @@ request! {
     /// Let a node use a volume.
     ControllerPublish {
         /// The volume.
-        volume_id: String,
+        volume: VolumeTarget,
         /// The node.
         node_id: String,
         /// How it will be used.
@@ -67,7 +68,7 @@ request! {
         /// What the answer to the creation said.
         volume_context: Map,
     } check |it| {
-        validate::id("volume_id", &it.volume_id)?;
+        validate::id("volume_id", &it.volume.text)?;
         validate::node_id("node_id", &it.node_id)?;
         validate::capability(&it.capability)?;
         validate::writes_as_asked("readonly", &it.capability, it.read_only)?;
@@ -80,13 +81,13 @@ request! {
     /// Take a volume back from a node, or from all nodes.
     ControllerUnpublish {
         /// The volume.
-        volume_id: String,
+        volume: VolumeTarget,
         /// The node; empty for all.
         node_id: String,
         /// Credentials.
         secrets: Secrets,
     } check |it| {
-        validate::id("volume_id", &it.volume_id)?;
+        validate::id("volume_id", &it.volume.text)?;
         validate::optional_node_id("node_id", &it.node_id)?;
         validate::secrets("secrets", &it.secrets)?;
     }
@@ -96,7 +97,7 @@ request! {
     /// Whether a volume can be used as described.
     Validate {
         /// The volume.
-        volume_id: String,
+        volume: VolumeTarget,
         /// Every way it is to be used; at least one.
         capabilities: Vec<Capability>,
         /// What the answer to the creation said.
@@ -108,7 +109,7 @@ request! {
         /// Credentials.
         secrets: Secrets,
     } check |it| {
-        validate::id("volume_id", &it.volume_id)?;
+        validate::id("volume_id", &it.volume.text)?;
         validate::capabilities(&it.capabilities)?;
         validate::map("volume_context", &it.volume_context)?;
         validate::map("parameters", &it.parameters)?;
@@ -187,11 +188,11 @@ request! {
     /// One snapshot by its ID: to delete it or to look at it.
     SnapshotById {
         /// The snapshot.
-        snapshot_id: String,
+        snapshot: SnapshotTarget,
         /// Credentials.
         secrets: Secrets,
     } check |it| {
-        validate::id("snapshot_id", &it.snapshot_id)?;
+        validate::id("snapshot_id", &it.snapshot.text)?;
         validate::secrets("secrets", &it.secrets)?;
     }
 }
@@ -200,7 +201,7 @@ request! {
     /// Make a volume larger.
     Expand {
         /// The volume.
-        volume_id: String,
+        volume: VolumeTarget,
         /// How large.
         size: SizeRange,
         /// How it is used, if that is known.
@@ -208,7 +209,7 @@ request! {
         /// Credentials.
         secrets: Secrets,
     } check |it| {
-        validate::id("volume_id", &it.volume_id)?;
+        validate::id("volume_id", &it.volume.text)?;
         validate::wanted_size(&it.size)?;
         it.capability.as_ref().map_or(Ok(()), validate::capability)?;
         validate::secrets("secrets", &it.secrets)?;
@@ -219,9 +220,9 @@ request! {
     /// One volume, as the controller sees it.
     GetVolume {
         /// The volume.
-        volume_id: String,
+        volume: VolumeTarget,
     } check |it| {
-        validate::id("volume_id", &it.volume_id)?;
+        validate::id("volume_id", &it.volume.text)?;
     }
 }
 
@@ -229,13 +230,13 @@ request! {
     /// Change what may be changed of a volume.
     Modify {
         /// The volume.
-        volume_id: String,
+        volume: VolumeTarget,
         /// The new settings.
         mutable_parameters: Map,
         /// Credentials.
         secrets: Secrets,
     } check |it| {
-        validate::id("volume_id", &it.volume_id)?;
+        validate::id("volume_id", &it.volume.text)?;
         validate::map("mutable_parameters", &it.mutable_parameters)?;
         validate::secrets("secrets", &it.secrets)?;
     }

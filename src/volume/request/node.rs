@@ -3,12 +3,13 @@
 use super::{Capability, Map, SizeRange, validate};
 use crate::error::Result;
 use crate::secrets::Secrets;
+use crate::volume::target::VolumeTarget;
 
 request! {
     /// Make a volume ready on this node.
     NodeStage {
         /// The volume.
-        volume_id: String,
+        volume: VolumeTarget,
         /// What the controller's publishing said.
         publish_context: Map,
         /// Where it is to be mounted once for all its users.
@@ -20,7 +21,7 @@ request! {
         /// What the answer to the creation said.
         volume_context: Map,
     } check |it| {
-        validate::id("volume_id", &it.volume_id)?;
+        validate::id("volume_id", &it.volume.text)?;
         validate::path("staging_target_path", &it.staging_path)?;
         validate::capability(&it.capability)?;
         validate::map("publish_context", &it.publish_context)?;
@@ -33,11 +34,11 @@ request! {
     /// Undo a stage.
     NodeUnstage {
         /// The volume.
-        volume_id: String,
+        volume: VolumeTarget,
         /// Where it was staged.
         staging_path: String,
     } check |it| {
-        validate::id("volume_id", &it.volume_id)?;
+        validate::id("volume_id", &it.volume.text)?;
         validate::path("staging_target_path", &it.staging_path)?;
     }
 }
@@ -46,7 +47,7 @@ request! {
     /// Give a staged volume to a consumer, at a path of its own.
     NodePublish {
         /// The volume.
-        volume_id: String,
+        volume: VolumeTarget,
         /// What the controller's publishing said.
         publish_context: Map,
         /// Where it was staged.
@@ -62,7 +63,7 @@ request! {
         /// What the answer to the creation said.
         volume_context: Map,
     } check |it| {
-        validate::id("volume_id", &it.volume_id)?;
+        validate::id("volume_id", &it.volume.text)?;
         validate::path("target_path", &it.target_path)?;
         validate::optional_path("staging_target_path", &it.staging_path)?;
         validate::apart(&it.staging_path, &it.target_path)?;
@@ -78,7 +79,7 @@ request! {
     /// Give a volume to a consumer without a stage: for an orchestrator that knows none, or the operator.
     NodePublishUnstaged {
         /// The volume.
-        volume_id: String,
+        volume: VolumeTarget,
         /// What the controller's publishing said.
         publish_context: Map,
         /// Where the consumer wants it.
@@ -95,7 +96,7 @@ request! {
         /// have several targets, as configured.
         by_operator: bool,
     } check |it| {
-        validate::id("volume_id", &it.volume_id)?;
+        validate::id("volume_id", &it.volume.text)?;
         validate::path("target_path", &it.target_path)?;
         validate::capability(&it.capability)?;
         validate::writes_as_asked("readonly", &it.capability, it.read_only)?;
@@ -109,13 +110,13 @@ request! {
     /// Take a volume back from a consumer.
     NodeUnpublish {
         /// The volume.
-        volume_id: String,
+        volume: VolumeTarget,
         /// Where the consumer had it.
         target_path: String,
         /// Credentials.
         secrets: Secrets,
     } check |it| {
-        validate::id("volume_id", &it.volume_id)?;
+        validate::id("volume_id", &it.volume.text)?;
         validate::path("target_path", &it.target_path)?;
         validate::secrets("secrets", &it.secrets)?;
     }
@@ -125,11 +126,11 @@ request! {
     /// How full a volume is and how it is doing.
     Stats {
         /// The volume.
-        volume_id: String,
+        volume: VolumeTarget,
         /// A path it is staged or published at.
         volume_path: String,
     } check |it| {
-        validate::id("volume_id", &it.volume_id)?;
+        validate::id("volume_id", &it.volume.text)?;
         validate::known_path("volume_path", &it.volume_path)?;
     }
 }
@@ -138,7 +139,7 @@ request! {
     /// Let the file system and the device on this node follow a larger volume.
     NodeExpand {
         /// The volume.
-        volume_id: String,
+        volume: VolumeTarget,
         /// A path it is staged or published at.
         volume_path: String,
         /// How large it should be at least; zeros for "whatever the volume has".
@@ -146,7 +147,7 @@ request! {
         /// How it is used, if that is known.
         capability: Option<Capability>,
     } check |it| {
-        validate::id("volume_id", &it.volume_id)?;
+        validate::id("volume_id", &it.volume.text)?;
         validate::known_path("volume_path", &it.volume_path)?;
         validate::size(&it.size)?;
         it.capability.as_ref().map_or(Ok(()), validate::capability)?;

@@ -6,6 +6,7 @@ use crate::csi::METADATA;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
+use crate::volume::target::VolumeTarget;
 
 /// The parameters that are known, by the names that ceph-csi has for them and by our own. Orchestrators send
 /// the same ones with every change.
@@ -34,7 +35,7 @@ request! {
         /// What is asked.
         method: &'static str,
         /// The volume.
-        volume_id: String,
+        volume: VolumeTarget,
         /// Whatever the other side is, or users are.
         force: bool,
         /// The settings.
@@ -42,7 +43,7 @@ request! {
         /// Credentials.
         secrets: Secrets,
     } check |it| {
-        validate::id("volume_id", &it.volume_id)?;
+        validate::id("volume_id", &it.volume.text)?;
         validate::secrets("secrets", &it.secrets)?;
     }
 }

@@ -85,8 +85,12 @@ pub(crate) fn controller(cluster: &FakeCluster, tag: &str) -> Rbd {
 pub(crate) fn controller_of(cluster: &FakeCluster, tag: &str, names: &[&str]) -> Rbd {
     let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
     let named = |name: &&str| Cluster { credentials: Some(credentials.clone()), ..Cluster::named(name) };
-    let clusters = Clusters::of(names.iter().map(named));
-    with_timing(clusters, cluster, tag, timing())
+    with_timing(Clusters::of(names.iter().map(named)), cluster, tag, timing())
+}
+
+/// The same of these clusters.
+pub(crate) fn controller_with(clusters: &Arc<Clusters>, cluster: &FakeCluster, tag: &str) -> Rbd {
+    with_timing(Arc::clone(clusters), cluster, tag, timing())
 }
 
 /// The same with other pauses and graces.
@@ -96,9 +100,9 @@ pub(super) fn patient_controller(cluster: &FakeCluster, tag: &str, timing: Timin
     with_timing(Clusters::of([named]), cluster, tag, timing)
 }
 
-fn with_timing(clusters: Clusters, cluster: &FakeCluster, tag: &str, timing: Timing) -> Rbd {
+fn with_timing(clusters: impl Into<Arc<Clusters>>, cluster: &FakeCluster, tag: &str, timing: Timing) -> Rbd {
     let who = (identity("node7", tag), true, timing);
-    Rbd::with_timing(Arc::new(clusters), Arc::new(cluster.clone()), mapper(), who, background(cluster, tag))
+    Rbd::with_timing(clusters.into(), Arc::new(cluster.clone()), mapper(), who, background(cluster, tag))
 }
 
 /// What the controller with this tag has for what is done in the background.
