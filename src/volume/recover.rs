@@ -20,7 +20,7 @@ use crate::journal::{Change, Table};
 use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::deletion::{BegunDeletion, Deleting};
-use crate::volume::node::mounts;
+use crate::volume::node::mounts::{self, OnNode};
 use crate::volume::node::record::{NodeRecord, Target, TargetKind};
 use crate::volume::node::unstage::{remove_made, remove_made_staging};
 /// The locks of the objects that calls work on.
@@ -116,21 +116,18 @@ impl Operations {
     /// and it is tried again; until then what the node has published to itself stays published to it, and the
     /// next stage takes it over.
     fn give_back_after_boot(&self, call: &Call, id: &VolumeId, locks: &Locks) -> Result<Requeue> {
-        with_lock(locks, call, Key::from(self.key(id)), || match self.node_record(id)? {
-            Some(record) if record.is_unused() => {
-                self.forget_earlier_boots(call, id)?;
-                let released =
-                    self.release(&self.look_on_node(call, id)?, record.clone(), &Secrets::default());
-                match released {
-                    // With its pool.
-                    Err(error) if error.kind() == Kind::NotFound => {
-                        log::warn!("volume {id} is gone, with what it was published by: {error}");
-                        self.remember_less(id, &record)
-                    }
-                    released => released,
+        with_lock(locks, call, Key::from(self.key(id)), || {
+            let volume = self.on_node(call, id, self.backend_of(&id.place)?.as_ref())?;
+            let Some(record) = volume.record().filter(NodeRecord::is_unused) else { return Ok(()) };
+            self.forget_earlier_boots(&volume)?;
+            match self.release(&volume, record.clone(), &Secrets::default()) {
+                // With its pool.
+                Err(error) if error.kind() == Kind::NotFound => {
+                    log::warn!("volume {id} is gone, with what it was published by: {error}");
+                    self.remember_less(id, &record)
                 }
+                released => released,
             }
-            _ => Ok(()),
         })?;
         Ok(Requeue::Never)
     }
@@ -139,9 +136,9 @@ impl Operations {
     ///
     /// # Errors
     /// Those after which asking again helps: the cluster did not answer.
-    fn forget_earlier_boots(&self, call: &Call, id: &VolumeId) -> Result<()> {
-        let Some(backend) = self.backends.by_kind(&id.place) else { return Ok(()) };
-        match backend.node().forget_earlier_boots(call, &self.id_here(id)?) {
+    fn forget_earlier_boots(&self, volume: &OnNode<'_>) -> Result<()> {
+        let OnNode { call, id, backend, .. } = *volume;
+        match backend.node().forget_earlier_boots(call, &volume.id_here()) {
             Err(error) if !matches!(error.kind(), Kind::Unavailable | Kind::Timeout) => {
                 log::warn!(
                     "volume {id}: what this node wrote into the cluster before it booted stays: {error}"

@@ -213,7 +213,10 @@ fn a_volume_that_has_another_image_than_its_id_says_leaves_the_node() {
     let request = stage_block(&scene.target(&id), &staging_path, Mode::SingleNodeWriter, told);
     scene.operations.stage(&Call::internal("test"), &request).unwrap();
     let call = Call::internal("test");
-    let device = |scene: &Scene| scene.operations.look_on_node(&call, &id).unwrap().attachment;
+    let device = |scene: &Scene| {
+        let backend = scene.operations.backends.for_place(&id.place).unwrap();
+        scene.operations.on_node(&call, &id, backend.as_ref()).unwrap().attachment().unwrap()
+    };
     assert!(device(&scene).is_some() && host.clients().len() == 1);
     // After a restart, too.
     let restarted = Scene::of(cluster.clone(), host.daemon());

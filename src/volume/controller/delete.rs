@@ -29,8 +29,8 @@ impl Operations {
         id: &VolumeId,
         secrets: &Secrets,
     ) -> Result<()> {
-        let Some(record) = self.node_record(id)? else { return Ok(()) };
-        let volume = self.look_on_node(call, id)?;
+        let volume = self.on_node(call, id, backend)?;
+        let Some(record) = volume.record() else { return Ok(()) };
         let Some(record) = self.release_if_unused(&volume, record, secrets, |_| false)? else {
             return Ok(());
         };

@@ -25,7 +25,8 @@ impl Operations {
         let (id, backend) = request.volume.get()?;
         let found = backend.volumes().inspect(call, id, &Secrets::default())?;
         let volume = found.ok_or_else(|| request.volume.absent())?;
-        Ok(with_condition_here(volume, self.condition_here(call, backend, id)))
+        let here = self.on_node(call, id, backend).and_then(|here| self.condition_here(&here));
+        Ok(with_condition_here(volume, here))
     }
 
     /// Whether a volume exists and can be used as described.

@@ -30,14 +30,15 @@ const LARGEST_PAGE: usize = 5000;
 impl Operations {
     /// One page of all volumes.
     pub fn list(&self, call: &Call, page: &PageRequest) -> Result<Listed<Volume>> {
-        let mut listed =
-            self.pages(page, |backend, after, limit| backend.volumes().list(call, after, limit))?;
-        let with_fault = |volume: Volume| {
-            let here = self.fault_here(call, &volume.id);
-            with_condition_here(volume, here)
-        };
-        listed.entries = listed.entries.into_iter().map(with_fault).collect();
-        Ok(listed)
+        self.pages(page, |backend, after, limit| {
+            let with_fault = |volume: Volume| {
+                let here = self.on_node(call, &volume.id, backend.as_ref());
+                let fault = here.and_then(|here| self.fault_here(&here));
+                with_condition_here(volume, fault.map(|fault| fault.map(|fault| fault.to_string())))
+            };
+            let Page { entries, next } = backend.volumes().list(call, after, limit)?;
+            Ok(Page { entries: entries.into_iter().map(with_fault).collect(), next })
+        })
     }
 
     /// One page of snapshots: all, those of one volume, or one.

@@ -7,8 +7,8 @@
 
 use crate::backend::AttachedImage;
 use crate::error::Result;
-use crate::ids::VolumeId;
 use crate::volume::Operations;
+use crate::volume::node::mounts::OnNode;
 use crate::volume::node::record::{BegunWork, FsWork, NodeRecord};
 
 impl BegunWork {
@@ -37,19 +37,21 @@ impl NodeRecord {
 
 impl Operations {
     /// Records that this work begins on the image that is attached; durable when Ok.
-    pub(super) fn begin_work(&self, id: &VolumeId, work: FsWork, image: &str) -> Result<()> {
-        let record = self.recorded(id)?;
+    pub(super) fn begin_work(&self, volume: &OnNode<'_>, work: FsWork, image: &str) -> Result<()> {
+        let record = volume.recorded()?;
         let publication = record.attached.publication.clone();
         let begun = BegunWork { work, image: image.to_string(), publication };
-        self.remember(id, &NodeRecord { begun: Some(begun), ..record })
+        self.write_record(volume, NodeRecord { begun: Some(begun), ..record })
     }
 
     /// Records that the work has ended; durable when Ok. The record itself stays, as the device is attached.
-    pub(super) fn end_work(&self, id: &VolumeId) -> Result<()> {
-        match self.node_record(id)? {
+    pub(super) fn end_work(&self, volume: &OnNode<'_>) -> Result<()> {
+        match volume.record() {
             Some(record) if record.begun.is_some() => {
-                let change = NodeRecord { begun: None, ..record }.to_change(self.record_key(id))?;
-                self.journal.write_for_removal(&[change])
+                let record = NodeRecord { begun: None, ..record };
+                self.journal.write_for_removal(&[record.to_change(self.record_key(volume.id))?])?;
+                volume.was_recorded(Some(record));
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -57,9 +59,9 @@ impl Operations {
 
     /// Ends the right to format over existing content; durable when Ok. This comes before anything else can
     /// write data to the device.
-    pub(crate) fn clear_format_mark(&self, id: &VolumeId) -> Result<()> {
-        match self.node_record(id)?.is_some_and(|record| record.formatting().is_some()) {
-            true => self.end_work(id),
+    pub(crate) fn clear_format_mark(&self, volume: &OnNode<'_>) -> Result<()> {
+        match volume.record().is_some_and(|record| record.formatting().is_some()) {
+            true => self.end_work(volume),
             false => Ok(()),
         }
     }
@@ -129,7 +131,9 @@ mod tests {
                 read_only: false,
             };
             // It is written down, and then mapped, which this kernel cannot do.
-            operations.attach(&Call::internal("test"), backend.as_ref(), &id, &context).unwrap_err();
+            let call = Call::internal("test");
+            let volume = operations.on_node(&call, &id, backend.as_ref()).unwrap();
+            operations.attach(&volume, &context).unwrap_err();
             let begun = operations.node_record(&id).unwrap().unwrap().begun;
             assert_eq!(begun.is_some(), is_kept, "UNSAFE: attached for {earlier:?}");
         }

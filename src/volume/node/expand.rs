@@ -13,13 +13,13 @@ impl Operations {
     /// Lets device and file system on this node follow; gives the device's size in bytes.
     pub fn node_expand(&self, call: &Call, request: &NodeExpand) -> Result<u64> {
         let (id, backend) = request.volume.get()?;
-        let record = self.record_at(id, &request.volume_path)?;
-        let volume = self.look_on_node(call, id)?;
-        let attachment = volume.attachment.as_ref().ok_or_else(|| {
+        let volume = self.on_node(call, id, backend)?;
+        let record = volume.record_at(&request.volume_path)?;
+        let attachment = volume.attachment()?.ok_or_else(|| {
             Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"))
         })?;
         let required = request.size.required;
-        backend.node().grow(call, &self.id_here(id)?, attachment, required)?;
+        backend.node().grow(call, &volume.id_here(), &attachment, required)?;
         let Attachment::Block(device) = attachment;
         let size = self.kernel.device_size(call, &device.path)?;
         if size < required {
@@ -27,7 +27,7 @@ impl Operations {
                 "volume {id} has {size} bytes, {required} were asked for: expand it at the controller first"
             )));
         }
-        self.grow_file_system(&volume, device, &record)?;
+        self.grow_file_system(&volume, &device, &record)?;
         Ok(size)
     }
 
@@ -47,6 +47,6 @@ impl Operations {
                 "volume {id} is no longer mounted on this node: stage it again"
             )));
         }
-        self.grow(FsDevice { call: volume.call, id, device, fs_type }, &mount_point)
+        self.grow(FsDevice { volume, device, fs_type }, &mount_point)
     }
 }

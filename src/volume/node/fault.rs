@@ -9,14 +9,13 @@
 
 use std::fmt;
 
-use crate::backend::{Attachment, Backend, Condition};
+use crate::backend::{Attachment, Condition};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
-use crate::ids::VolumeId;
 use crate::sys::ext4;
 use crate::sys::mountinfo::Mount;
 use crate::volume::Operations;
-use crate::volume::node::mounts::{self, OnNode};
+use crate::volume::node::mounts::OnNode;
 use crate::volume::node::record::NodeRecord;
 use crate::volume::request::Access;
 
@@ -78,19 +77,19 @@ impl Operations {
         Ok(errors.filter(|errors| errors.count > 0).map(|errors| Fault::Errors(errors.count)))
     }
 
-    /// What is wrong with the volume's file system, where it is mounted on this node.
-    pub(crate) fn find_fault_of(&self, volume: &OnNode<'_>, record: &NodeRecord) -> Result<Option<Fault>> {
-        let (mounts, real) = (mounts::read()?, self.real_mount(volume.id)?);
+    /// What is wrong with the volume's file system, if this node has it mounted.
+    pub(crate) fn fault_here(&self, volume: &OnNode<'_>) -> Result<Option<Fault>> {
+        let Some(record) = volume.record_in_use().filter(|record| record.access != Access::Block) else {
+            return Ok(None);
+        };
+        let (mounts, real) = (volume.mounts()?, self.real_mount(volume.id)?);
         let Some(mount) = mounts.find_at(&real) else { return Ok(None) };
-        self.find_fault(volume.call, mount, is_read_only(record, volume.attachment.as_ref()))
+        self.find_fault(volume.call, mount, is_read_only(&record, volume.attachment()?.as_ref()))
     }
 
     /// Refuses a file system that takes no writes to those who want to write.
-    pub(crate) fn refuse_faulty(&self, volume: &OnNode<'_>, record: &NodeRecord) -> Result<()> {
-        if record.access == Access::Block {
-            return Ok(());
-        }
-        match self.find_fault_of(volume, record)? {
+    pub(crate) fn refuse_faulty(&self, volume: &OnNode<'_>) -> Result<()> {
+        match self.fault_here(volume)? {
             Some(fault) if fault.refuses_writes() => {
                 Err(Error::precondition(format!("volume {} cannot be written to: {fault}", volume.id)))
             }
@@ -98,42 +97,22 @@ impl Operations {
         }
     }
 
-    /// What is wrong with the volume's file system, if this node has it mounted.
-    pub(crate) fn fault_here(&self, call: &Call, id: &VolumeId) -> Result<Condition> {
-        let Some(record) = self.record_in_use(id)? else { return Ok(None) };
-        match record.access {
-            Access::Block => Ok(None),
-            Access::Mount { .. } => {
-                let fault = self.find_fault_of(&self.look_on_node(call, id)?, &record)?;
-                Ok(fault.map(|fault| fault.to_string()))
-            }
-        }
-    }
-
     /// What is wrong with the volume on this node, if it is mounted or attached here.
-    pub(crate) fn condition_here(
-        &self,
-        call: &Call,
-        backend: &dyn Backend,
-        id: &VolumeId,
-    ) -> Result<Condition> {
-        let Some(record) = self.record_in_use(id)? else { return Ok(None) };
+    pub(crate) fn condition_here(&self, volume: &OnNode<'_>) -> Result<Condition> {
+        let OnNode { call, id, backend, .. } = *volume;
+        let Some(record) = volume.record_in_use() else { return Ok(None) };
         let is_ready = match record.access {
-            Access::Block => self.look_on_node(call, id)?.attachment.is_some(),
-            Access::Mount { .. } => mounts::read()?.find_at(&self.real_mount(id)?).is_some(),
+            Access::Block => volume.attachment()?.is_some(),
+            Access::Mount { .. } => volume.mounts()?.find_at(&self.real_mount(id)?).is_some(),
         };
         if !is_ready {
             return Ok(None);
         }
         // What is wrong with the device is the cause of what is wrong with its file system.
-        match backend.node().condition(call, &self.id_here(id)?)? {
-            None => self.fault_here(call, id),
+        match backend.node().condition(call, &volume.id_here())? {
+            None => Ok(self.fault_here(volume)?.map(|fault| fault.to_string())),
             found => Ok(found),
         }
-    }
-
-    pub(crate) fn record_in_use(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
-        Ok(self.node_record(id)?.filter(|record| !record.is_unused()))
     }
 }
 

@@ -3,9 +3,8 @@
 
 use std::path::Path;
 
-use crate::backend::{Attachment, Backend, BlockDevice};
+use crate::backend::{Attachment, BlockDevice};
 use crate::csi::{DEFAULT_FILE_SYSTEM, FILE_SYSTEMS, OLD_FILE_SYSTEMS};
-use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, NOT_BEGUN, Tool};
 use crate::ids::VolumeId;
@@ -13,7 +12,7 @@ use crate::kernel::{Overwrites, ToolGuard};
 use crate::sys::byte_lock::{ByteLock, LockFile, number_of};
 use crate::sys::superblock::{Content, FileSystem, Journal};
 use crate::volume::Operations;
-use crate::volume::node::mounts;
+use crate::volume::node::mounts::{self, OnNode};
 use crate::volume::node::record::{BegunWork, FsWork, NodeRecord};
 use crate::volume::request::{Access, Capability};
 
@@ -26,10 +25,9 @@ const SLACK: u64 = 1 << 20;
 const SMALLEST_BTRFS: u64 = 256 << 20;
 
 /// A volume's device, and the file system that it is to have.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct FsDevice<'a> {
-    pub(crate) call: &'a Call,
-    pub(crate) id: &'a VolumeId,
+    pub(crate) volume: &'a OnNode<'a>,
     pub(crate) device: &'a BlockDevice,
     pub(crate) fs_type: &'a str,
 }
@@ -53,10 +51,10 @@ impl Operations {
     /// blank device ever is. A whole file system is kept, mark or not: mkfs writes the superblock last, and
     /// somebody may have made it by hand and put data there.
     pub(crate) fn ensure_file_system(&self, on: FsDevice<'_>, record: &NodeRecord) -> Result<()> {
-        let FsDevice { call, id, device, fs_type } = on;
+        let FsDevice { volume: volume @ &OnNode { call, id, .. }, device, fs_type } = on;
         let lock = self.lock_formatting(id)?;
         let found = self.kernel.identify(call, &device.backing, device.sparse_file.as_deref())?;
-        let is_half_made = self.is_half_made(id, device)?;
+        let is_half_made = is_half_made(volume, device);
         match found.content {
             Content::Blank => self.format(on, Overwrites::Blank, &lock),
             Content::Foreign(_) if is_half_made => self.format(on, Overwrites::HalfMade, &lock),
@@ -74,7 +72,7 @@ impl Operations {
             }
             Content::FileSystem(_) if device.read_only => Ok(()),
             Content::FileSystem(present) => {
-                self.clear_format_mark(id)?;
+                self.clear_format_mark(volume)?;
                 self.check_and_grow(on, &present, found.device_bytes)
             }
             Content::Foreign(what) => Err(Error::precondition(format!(
@@ -83,14 +81,6 @@ impl Operations {
                  or use a new volume"
             ))),
         }
-    }
-
-    /// Whether a formatting of what is attached now was broken off.
-    fn is_half_made(&self, id: &VolumeId, device: &BlockDevice) -> Result<bool> {
-        let Some(NodeRecord { attached, begun: Some(begun), .. }) = self.node_record(id)? else {
-            return Ok(false);
-        };
-        Ok(begun.may_format(&device.image, &attached.publication))
     }
 
     /// The right to format the volume, which the formatter keeps for as long as it runs, whatever becomes of
@@ -110,7 +100,7 @@ impl Operations {
     }
 
     fn format(&self, on: FsDevice<'_>, overwrites: Overwrites, lock: &ByteLock) -> Result<()> {
-        let FsDevice { call, id, device, fs_type } = on;
+        let FsDevice { volume: volume @ &OnNode { call, id, .. }, device, fs_type } = on;
         if device.read_only {
             return Err(Error::precondition(format!(
                 "volume {id} is blank and was attached read-only: stage it for writing once"
@@ -128,18 +118,18 @@ impl Operations {
                 )));
             }
         };
-        self.begin_work(id, FsWork::Formatting, &device.image)?;
+        self.begin_work(volume, FsWork::Formatting, &device.image)?;
         let mkfs = tool_on(tool, device, overwrites).args(options.iter().copied()).arg(&device.path);
         let made = self.runner.run(call, &mkfs.keeping_open(lock.file()));
         made.map_err(|error| self.explain_format(on, overwrites, Error::from(error)))?;
         // Before the first mount: from then on there may be data.
-        self.end_work(id)
+        self.end_work(volume)
     }
 
     /// A formatter that failed before it wrote anything leaves no right to format over what is put there
     /// later, by hand perhaps; nor does one that did not begin, because the device is not blank any more.
     fn explain_format(&self, on: FsDevice<'_>, overwrites: Overwrites, error: Error) -> Error {
-        let FsDevice { call, id, device, .. } = on;
+        let FsDevice { volume: volume @ &OnNode { call, id, .. }, device, .. } = on;
         let has_begun = error.exit_status() != Some(i32::from(NOT_BEGUN));
         let error = ended_badly(error).context(format!("volume {id} cannot be formatted"));
         let is_blank = || {
@@ -150,7 +140,7 @@ impl Operations {
             true => error.kind() == Kind::Precondition && is_blank(),
             false => overwrites == Overwrites::Blank,
         };
-        if is_untouched && let Err(error) = self.end_work(id) {
+        if is_untouched && let Err(error) = self.end_work(volume) {
             log::warn!(
                 "volume {id}: its mark of a formatting that was never begun stays in the journal: {error}"
             );
@@ -171,16 +161,16 @@ impl Operations {
         }
         match (is_small, grows_mounted) {
             (false, _) => Ok(()),
-            (true, true) => self.begin_work(on.id, FsWork::Growing, &on.device.image),
+            (true, true) => self.begin_work(on.volume, FsWork::Growing, &on.device.image),
             (true, false) => {
                 let resize = tool_on(Tool::Resize2fs, on.device, Overwrites::Nothing).arg(&on.device.path);
-                self.runner.run(on.call, &resize).map(drop).map_err(Error::from)
+                self.runner.run(on.volume.call, &resize).map(drop).map_err(Error::from)
             }
         }
     }
 
     fn check_ext4(&self, on: FsDevice<'_>) -> Result<()> {
-        let FsDevice { call, id, device, .. } = on;
+        let FsDevice { volume: &OnNode { call, id, .. }, device, .. } = on;
         let check = tool_on(Tool::E2fsck, device, Overwrites::Nothing).args(["-p", "-f"]).arg(&device.path);
         let Err(error) = self.runner.run(call, &check).map_err(Error::from) else { return Ok(()) };
         // 1: errors were corrected (e2fsck(8), EXIT CODE); or systemd-run could not start it.
@@ -197,13 +187,12 @@ impl Operations {
 
     /// Grows a file system that was found too small when it was mounted, even if a crash came between.
     pub(crate) fn finish_growing(&self, on: FsDevice<'_>, mount_point: &Path) -> Result<()> {
-        let begun = self.node_record(on.id)?.and_then(|record| record.begun);
-        match begun {
+        match on.volume.record().and_then(|record| record.begun) {
             Some(BegunWork { work: FsWork::Growing, image, .. }) if image == on.device.image => {}
             _ => return Ok(()),
         }
         self.grow(on, mount_point)?;
-        self.end_work(on.id)
+        self.end_work(on.volume)
     }
 
     /// Ends the right to format over what is found, because the volume leaves this node: from now on others
@@ -215,16 +204,11 @@ impl Operations {
     ///
     /// # Errors
     /// Those after which asking again helps: somebody is still at it.
-    pub(crate) fn undo_formatting(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        record: &mut NodeRecord,
-        backend: &dyn Backend,
-    ) -> Result<()> {
+    pub(crate) fn undo_formatting(&self, volume: &OnNode<'_>, record: &mut NodeRecord) -> Result<()> {
+        let OnNode { call, id, backend, .. } = *volume;
         let Some(begun) = record.formatting() else { return Ok(()) };
         let _lock = self.lock_formatting(id)?;
-        let undone = match backend.node().attached(&self.id_here(id)?)? {
+        let undone = match backend.node().attached(&volume.id_here())? {
             None => Err(Error::internal("its device is gone")),
             Some(Attachment::Block(device))
                 if begun.may_format(&device.image, &record.attached.publication) =>
@@ -242,12 +226,12 @@ impl Operations {
             undone => undone.map_err(|error| error.context(format!("volume {id} was being formatted")))?,
         }
         record.begun = None;
-        self.end_work(id)
+        self.end_work(volume)
     }
 
     /// Grows a mounted file system to its device.
     pub(crate) fn grow(&self, on: FsDevice<'_>, mount_point: &Path) -> Result<()> {
-        let FsDevice { call, id, device, fs_type } = on;
+        let FsDevice { volume: &OnNode { call, id, .. }, device, fs_type } = on;
         let tool = |tool| tool_on(tool, device, Overwrites::Nothing);
         let driver = driver_of(fs_type);
         let cmd = match driver {
@@ -268,7 +252,7 @@ impl Operations {
     /// that has recorded errors (fs/ext4/resize.c, ext4_resize_begin), and a mounted one only with a
     /// capability of its own (fs/ext4/ioctl.c); a btrfs may be too small to be resized.
     fn explain_growth(&self, error: Error, on: FsDevice<'_>, mount_point: &Path) -> Error {
-        let error = error.context(format!("the file system of volume {} could not be grown", on.id));
+        let error = error.context(format!("the file system of volume {} could not be grown", on.volume.id));
         let says = |text: &str| error.message().contains(text);
         // While one that outlived its daemon or was started by hand is still at it (resize2fs; xfs_growfs and
         // btrfs): asking again finds it done.
@@ -277,7 +261,7 @@ impl Operations {
         }
         let mount = mounts::read().ok().and_then(|mounts| mounts.find_at(mount_point).cloned());
         if error.exit_status().is_some()
-            && let Some(Ok(Some(fault))) = mount.map(|mount| self.find_fault(on.call, &mount, false))
+            && let Some(Ok(Some(fault))) = mount.map(|mount| self.find_fault(on.volume.call, &mount, false))
         {
             return Error::precondition(format!("{error}; {fault}, and then it grows"));
         }
@@ -300,6 +284,13 @@ impl Operations {
         };
         Error::precondition(format!("{error}; {help}"))
     }
+}
+
+/// Whether a formatting of what is attached now was broken off.
+fn is_half_made(volume: &OnNode<'_>, device: &BlockDevice) -> bool {
+    volume.record().is_some_and(|NodeRecord { attached, begun, .. }| {
+        begun.is_some_and(|begun| begun.may_format(&device.image, &attached.publication))
+    })
 }
 
 /// The mount flags by which an operator has a file system read as it is, with the file system of each.

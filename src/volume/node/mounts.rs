@@ -1,15 +1,18 @@
 //! What is mounted where, asked of the kernel, and the binds that staging paths and targets are.
 
+use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use crate::backend::Attachment;
+use crate::backend::{Attachment, Backend};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::sys::file;
 use crate::sys::mountinfo::{Mount, Mounts};
 use crate::volume::Operations;
+use crate::volume::node::record::NodeRecord;
 use crate::volume::request::Access;
 
 /// How often a path is unmounted before it counts as mounted again and again by somebody else.
@@ -34,13 +37,100 @@ pub(crate) enum Mounted {
     },
 }
 
-/// A volume on this node, as one call found it.
-#[derive(Debug)]
+/// A volume on this node, as one call found it and has changed it since. The call holds the volume's lock, so
+/// the record is read once, and the kernel's state once until the call changes it.
 pub(crate) struct OnNode<'a> {
     pub(crate) call: &'a Call,
     pub(crate) id: &'a VolumeId,
+    pub(crate) backend: &'a dyn Backend,
+    /// What the node remembers of an earlier volume of the same name.
+    pub(crate) predecessor: Option<NodeRecord>,
+    record: RefCell<Option<NodeRecord>>,
+    /// What it is attached as, if it is; None until it is looked up.
+    attachment: RefCell<Option<Option<Attachment>>>,
+    /// The kernel's table of mounts; None until it is read.
+    mounts: RefCell<Option<Rc<Mounts>>>,
+}
+
+impl OnNode<'_> {
+    /// What the node remembers of it.
+    pub(crate) fn record(&self) -> Option<NodeRecord> {
+        self.record.borrow().clone()
+    }
+
+    /// The same, if the volume is in use.
+    pub(crate) fn record_in_use(&self) -> Option<NodeRecord> {
+        self.record().filter(|record| !record.is_unused())
+    }
+
+    /// The same of a volume that must have been recorded.
+    pub(crate) fn recorded(&self) -> Result<NodeRecord> {
+        let lost =
+            || Error::internal(format!("volume {} is in use, but this node has no record of it", self.id));
+        self.record().ok_or_else(lost)
+    }
+
+    /// The same of a volume that is staged or published at `path`.
+    pub(crate) fn record_at(&self, path: &str) -> Result<NodeRecord> {
+        let record = self.record().filter(|record| record.paths().any(|known| known == path));
+        let elsewhere = || format!("volume {} is neither staged nor published at {path}", self.id);
+        record.ok_or_else(|| Error::not_found(elsewhere()))
+    }
+
+    /// This is remembered now.
+    pub(crate) fn was_recorded(&self, record: Option<NodeRecord>) {
+        *self.record.borrow_mut() = record;
+    }
+
+    /// The volume as it is attached here: its ID, with the image that was attached.
+    pub(crate) fn id_here(&self) -> VolumeId {
+        let image = self.record().map(|record| record.attached.image).filter(|image| !image.is_empty());
+        VolumeId { incarnation: image.or_else(|| self.id.incarnation.clone()), ..self.id.clone() }
+    }
+
     /// What it is attached as, if it is.
-    pub(crate) attachment: Option<Attachment>,
+    pub(crate) fn attachment(&self) -> Result<Option<Attachment>> {
+        if let Some(known) = &*self.attachment.borrow() {
+            return Ok(known.clone());
+        }
+        let found = self.backend.node().attached(&self.id_here())?;
+        *self.attachment.borrow_mut() = Some(found.clone());
+        Ok(found)
+    }
+
+    /// It is attached as this now, and others may have mounted something meanwhile. A file system that is
+    /// mounted nowhere is mounted before anything else, and the table is read again after that.
+    pub(crate) fn was_attached(&self, attachment: Attachment, access: &Access) {
+        let is_next = |mounts: &Mounts| attachment.mounts_in(mounts).is_some_and(|own| own.is_empty());
+        self.mounts.borrow_mut().take_if(|mounts| *access == Access::Block || !is_next(mounts));
+        *self.attachment.borrow_mut() = Some(Some(attachment));
+    }
+
+    /// The kernel's table of mounts.
+    pub(crate) fn mounts(&self) -> Result<Rc<Mounts>> {
+        if let Some(known) = &*self.mounts.borrow() {
+            return Ok(Rc::clone(known));
+        }
+        let found = Rc::new(read()?);
+        *self.mounts.borrow_mut() = Some(Rc::clone(&found));
+        Ok(found)
+    }
+
+    /// Forgets the table of mounts, before it changes.
+    pub(crate) fn forget_mounts(&self) {
+        self.mounts.take();
+    }
+
+    /// Forgets what it is attached as, before that may change.
+    pub(crate) fn forget_attachment(&self) {
+        self.attachment.take();
+    }
+
+    /// Forgets both, so that they are looked up again.
+    pub(crate) fn look_again(&self) {
+        self.attachment.take();
+        self.mounts.take();
+    }
 }
 
 /// A bind mount that is to be.
@@ -111,26 +201,37 @@ impl Operations {
     }
 
     /// The volume as it is on this node now.
-    pub(crate) fn look_on_node<'a>(&self, call: &'a Call, id: &'a VolumeId) -> Result<OnNode<'a>> {
-        let backend = self.backends.by_kind(&id.place);
-        let here = self.id_here(id)?;
-        let attachment = backend.map_or(Ok(None), |backend| backend.node().attached(&here))?;
-        Ok(OnNode { call, id, attachment })
+    pub(crate) fn on_node<'a>(
+        &self,
+        call: &'a Call,
+        id: &'a VolumeId,
+        backend: &'a dyn Backend,
+    ) -> Result<OnNode<'a>> {
+        let (record, predecessor) = self.records_under_name(id)?;
+        let (record, attachment, mounts) = (RefCell::new(record), RefCell::default(), RefCell::default());
+        Ok(OnNode { call, id, backend, predecessor, record, attachment, mounts })
+    }
+
+    /// Writes a volume's record down; durable when Ok.
+    pub(crate) fn write_record(&self, volume: &OnNode<'_>, record: NodeRecord) -> Result<()> {
+        self.remember(volume.id, &record)?;
+        volume.was_recorded(Some(record));
+        Ok(())
     }
 
     /// Where the volume, or its device's node, is mounted.
     pub(crate) fn mount_points(&self, volume: &OnNode<'_>) -> Result<Vec<PathBuf>> {
-        let mounts = read()?;
-        let own = volume.attachment.as_ref().and_then(|attachment| attachment.mounts_in(&mounts));
+        let (mounts, attachment) = (volume.mounts()?, volume.attachment()?);
+        let own = attachment.as_ref().and_then(|attachment| attachment.mounts_in(&mounts));
         Ok(own.unwrap_or_default().iter().map(|mount| mount.mount_point.clone()).collect())
     }
 
     /// What is mounted at `target`.
     pub(crate) fn mounted_at(&self, volume: &OnNode<'_>, target: &Path) -> Result<Mounted> {
-        let mounts = read()?;
+        let mounts = volume.mounts()?;
         let Some(present) = mounts.find_at(target) else { return Ok(Mounted::Nothing) };
-        let real = self.real_mount(volume.id)?;
-        let own = volume.attachment.as_ref().and_then(|attachment| attachment.mounts_in(&mounts));
+        let (real, attachment) = (self.real_mount(volume.id)?, volume.attachment()?);
+        let own = attachment.as_ref().and_then(|attachment| attachment.mounts_in(&mounts));
         let ours = |mount: &Mount| match &own {
             Some(own) => own.iter().any(|it| it.id == mount.id),
             None => is_left_over(&mounts, &real, mount),
@@ -165,6 +266,7 @@ impl Operations {
                 )));
             }
         }
+        volume.forget_mounts();
         self.kernel.bind(call, source, &resolved(path)?, read_only).map_err(explain)
     }
 
@@ -175,11 +277,11 @@ impl Operations {
         for _ in 0..MAX_LAYERS {
             match self.mounted_at(volume, path)? {
                 Mounted::Nothing | Mounted::Foreign { covers_ours: false, .. } => return Ok(()),
-                Mounted::Ours { .. } => self
-                    .kernel
-                    .unmount(call, path)
-                    .map(drop)
-                    .map_err(|error| error.context(format!("volume {id}")))?,
+                Mounted::Ours { .. } => {
+                    volume.forget_mounts();
+                    let unmounted = self.kernel.unmount(call, path).map(drop);
+                    unmounted.map_err(|error| error.context(format!("volume {id}")))?;
+                }
                 Mounted::Foreign { what, .. } => {
                     return Err(Error::precondition(format!(
                         "{what} is mounted over volume {id} at {}: unmount it first",

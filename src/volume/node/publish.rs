@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::backend::{Attachment, Backend, NodeContext};
+use crate::backend::{Attachment, NodeContext};
 use crate::config::SingleNodeTargets;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
@@ -17,29 +17,29 @@ impl Operations {
     pub fn publish(&self, call: &Call, request: &NodePublish) -> Result<()> {
         let (id, backend) = request.volume.get()?;
         backend.supports(&request.capability)?;
-        let Some(record) = self.node_record(id)?.filter(|record| !record.is_unused()) else {
-            return self.not_staged(call, request);
-        };
-        self.ensure_usable(call, backend, id, &record, &context_of(request, &record))?;
+        let volume = &self.on_node(call, id, backend)?;
+        let Some(mut record) = volume.record_in_use() else { return self.not_staged(call, request) };
+        self.ensure_usable(volume, &context_of(request, &record))?;
         // It may say another image now.
-        let mut record = self.node_record(id)?.unwrap_or(record);
-        let volume = self.look_on_node(call, id)?;
-        self.check_staging(&volume, &record, request)?;
+        record = volume.recorded()?;
+        self.check_staging(volume, &record, request)?;
         let path = Path::new(&request.target_path);
         let read_only = self.target_is_read_only(&record, request);
-        let source = self.bind_source(&volume, &record, read_only)?;
+        let source = self.bind_source(volume, &record, read_only)?;
         let mode = request.capability.mode;
         let wanted = Target::new(&request.target_path, mode, read_only);
         let entry = add_target(id, &mut record, wanted, self.single_node_targets)?;
         if entry == TargetEntry::New {
             self.enter_what_is_made(&mut record, path);
-            self.remember(id, &record)?;
+            self.write_record(volume, record.clone())?;
         }
         let bind = Bind { source: &source, target: path, access: &record.access, read_only };
-        let bound = self.ensure_bound(&volume, &bind);
+        let bound = self.ensure_bound(volume, &bind);
         let NodePublish { target_path: path, secrets, .. } = request;
         match entry {
-            TargetEntry::New => self.roll_back(path, bound, || self.remove_target(call, id, path, secrets)),
+            TargetEntry::New => {
+                self.roll_back(volume, path, bound, || self.remove_target(volume, path, secrets))
+            }
             // It may be in use, however this call failed.
             TargetEntry::Present => bound,
         }
@@ -48,31 +48,25 @@ impl Operations {
     /// Makes sure that a staged volume works and may be used for this publication, as far as its storage says
     /// so: an orchestrator may publish a volume once more to a node without staging it again. What no
     /// controller has published to the node is looked at when it is staged.
-    fn ensure_usable(
-        &self,
-        call: &Call,
-        backend: &dyn Backend,
-        id: &VolumeId,
-        record: &NodeRecord,
-        context: &NodeContext<'_>,
-    ) -> Result<()> {
+    fn ensure_usable(&self, volume: &OnNode<'_>, context: &NodeContext<'_>) -> Result<()> {
+        let id = volume.id;
         if context.publish.is_empty() {
-            let why = self.why_lost(call, backend, id, context)?;
+            let why = self.why_lost(volume, context)?;
             return why.map_or(Ok(()), |why| {
                 Err(Error::precondition(format!(
                     "volume {id} cannot be used on this node: {why}; unpublish it here, and stage it again"
                 )))
             });
         }
-        let was_mounted = self.is_mounted(&self.look_on_node(call, id)?)?;
-        let was_lost = self.remove_lost(call, backend, id, context)?;
-        match self.attach(call, backend, id, context) {
-            Ok(attachment) => {
+        let was_mounted = self.is_mounted(volume)?;
+        let was_lost = self.remove_lost(volume, context)?;
+        match self.attach(volume, context) {
+            Ok(()) => {
                 // Also what an earlier call was kept from finishing.
-                let volume = OnNode { call, id, attachment: Some(attachment) };
-                self.mount_attached(&volume, record)?;
+                self.mount_attached(volume)?;
+                let record = volume.recorded()?;
                 let mut stagings = record.stagings.iter();
-                stagings.try_for_each(|staging| self.bind_staging(&volume, record, &staging.path))
+                stagings.try_for_each(|staging| self.bind_staging(volume, &staging.path))
             }
             // What is attached, but mounted nowhere, may be what an earlier call was not sure of.
             Err(error) if was_mounted && !was_lost && is_no_answer(&error) => {
@@ -145,7 +139,7 @@ impl Operations {
         if record.access != Access::Block {
             let real = self.real_mount(id)?;
             if !read_only {
-                self.refuse_faulty(volume, record)?;
+                self.refuse_faulty(volume)?;
             }
             return match self.mounted_at(volume, &real)? {
                 Mounted::Ours { .. } => Ok(real),
@@ -157,7 +151,7 @@ impl Operations {
         }
         let gone =
             || Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"));
-        let Attachment::Block(device) = volume.attachment.as_ref().ok_or_else(gone)?;
+        let Attachment::Block(device) = volume.attachment()?.ok_or_else(gone)?;
         if read_only && !device.read_only {
             // A read-only bind of a device's node keeps nobody from writing to the device.
             return Err(Error::precondition(format!(
@@ -166,7 +160,7 @@ impl Operations {
                  reader-only access mode, or have the controller publish it read-only first"
             )));
         }
-        Ok(device.path.clone())
+        Ok(device.path)
     }
 }
 

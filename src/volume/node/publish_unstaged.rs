@@ -13,7 +13,7 @@
 
 use std::path::Path;
 
-use crate::backend::{Backend, NodeContext, Publication, PublishedBy};
+use crate::backend::{NodeContext, Publication, PublishedBy};
 use crate::config::SingleNodeTargets;
 use crate::dispatch::Call;
 use crate::error::{Kind, Result};
@@ -30,28 +30,29 @@ impl Operations {
     pub fn publish_unstaged(&self, call: &Call, request: &NodePublishUnstaged) -> Result<()> {
         let (id, backend) = request.volume.get()?;
         backend.supports(&request.capability)?;
-        self.release_predecessor(call, id, &request.secrets)?;
-        let fs_type = self.fs_type_for(call, backend, id, &context_of(request, None))?;
-        let before = self.record_before(call, id, request, &fs_type)?;
+        let volume = &self.on_node(call, id, backend)?;
+        self.release_predecessor(volume, &request.secrets)?;
+        let fs_type = self.fs_type_for(volume, &context_of(request, None))?;
+        let before = self.record_before(volume, request, &fs_type)?;
         let context = context_of(request, before.as_ref());
         let mut record = match before {
             Some(record) => record,
-            None => self.first_record(id, &context, &fs_type)?,
+            None => self.first_record(volume, &context, &fs_type),
         };
         if request.by_operator {
             record.published = PublishedBy::Node;
         }
         let entry = enter_target(id, &mut record, request, &fs_type, self.single_node_targets)?;
-        self.remove_lost(call, backend, id, &context)?;
+        self.remove_lost(volume, &context)?;
         if entry == TargetEntry::New {
             self.enter_what_is_made(&mut record, Path::new(&request.target_path));
-            self.remember(id, &record)?;
+            self.write_record(volume, record)?;
         }
-        let published = self.publish_recorded((call, id), backend, (request, &context), &record);
+        let published = self.publish_recorded(volume, request, &context);
         let NodePublishUnstaged { target_path: path, secrets, .. } = request;
         match entry {
             TargetEntry::New => {
-                self.roll_back(path, published, || self.remove_target(call, id, path, secrets))
+                self.roll_back(volume, path, published, || self.remove_target(volume, path, secrets))
             }
             // It may be in use, however this call failed.
             TargetEntry::Present => published,
@@ -61,48 +62,45 @@ impl Operations {
     /// Attaches, mounts and binds what the record says.
     fn publish_recorded(
         &self,
-        (call, id): (&Call, &VolumeId),
-        backend: &dyn Backend,
-        (request, context): (&NodePublishUnstaged, &NodeContext<'_>),
-        record: &NodeRecord,
+        volume: &OnNode<'_>,
+        request: &NodePublishUnstaged,
+        context: &NodeContext<'_>,
     ) -> Result<()> {
-        if record.access == Access::Block {
-            self.clear_format_mark(id)?;
+        if request.capability.access == Access::Block {
+            self.clear_format_mark(volume)?;
         }
         if request.by_operator {
             let (node, capability) = (self.node_id.clone(), request.capability.clone());
             let read_only = context.read_only;
-            backend.node().publish_here(id, &Publication { node, capability, read_only })?;
+            volume.backend.node().publish_here(volume.id, &Publication { node, capability, read_only })?;
         }
-        let attachment = Some(self.attach(call, backend, id, context)?);
-        let volume = OnNode { call, id, attachment };
-        self.mount_attached(&volume, record)?;
-        self.bind_target(&volume, record, &request.target_path)
+        self.attach(volume, context)?;
+        self.mount_attached(volume)?;
+        self.bind_target(volume, &request.target_path)
     }
 
     /// The record of the volume if it is in use on this node. A publishing that was broken off, and is not
     /// asked for again just as it was, keeps nobody from another.
     fn record_before(
         &self,
-        call: &Call,
-        id: &VolumeId,
+        volume: &OnNode<'_>,
         request: &NodePublishUnstaged,
         fs_type: &str,
     ) -> Result<Option<NodeRecord>> {
-        let Some(record) = self.node_record(id)? else { return Ok(None) };
+        let Some(record) = volume.record() else { return Ok(None) };
         let wanted = target_of(request);
         let same_access = record.access == record::shared_access(&request.capability, fs_type);
-        let volume = self.look_on_node(call, id)?;
-        self.release_if_unused(&volume, record, &request.secrets, |target| {
+        self.release_if_unused(volume, record, &request.secrets, |target| {
             let Target { path, mode, read_only, .. } = target;
             same_access && (path, mode, read_only) == (&wanted.path, &wanted.mode, &wanted.read_only)
         })
     }
 
-    fn bind_target(&self, volume: &OnNode<'_>, record: &NodeRecord, path: &str) -> Result<()> {
+    fn bind_target(&self, volume: &OnNode<'_>, path: &str) -> Result<()> {
+        let record = volume.recorded()?;
         let Some(target) = record.targets.iter().find(|target| target.path == path) else { return Ok(()) };
         let read_only = target.read_only || record.read_only;
-        let source = self.bind_source(volume, record, read_only)?;
+        let source = self.bind_source(volume, &record, read_only)?;
         let bind = Bind { source: &source, target: Path::new(path), access: &record.access, read_only };
         self.ensure_bound(volume, &bind)
     }
@@ -116,7 +114,7 @@ impl Operations {
 
     /// Whether a volume is in use on this node.
     pub fn is_in_use_here(&self, volume: &VolumeTarget) -> Result<bool> {
-        Ok(self.record_in_use(volume.get()?.0)?.is_some())
+        Ok(self.node_record(volume.get()?.0)?.is_some_and(|record| !record.is_unused()))
     }
 
     /// Refuses a volume that is not in use on this node and that its backend knows to be absent. A cluster

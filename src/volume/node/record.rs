@@ -186,7 +186,7 @@ impl NodeRecord {
     }
 
     /// Whether nothing is lost with the record.
-    fn says_nothing(&self) -> bool {
+    pub(crate) fn says_nothing(&self) -> bool {
         self.paths().next().is_none() && self.begun.is_none()
     }
 
@@ -235,13 +235,7 @@ impl Operations {
     /// What is remembered of a volume on this node, if it is in use here. A late call for an earlier volume
     /// of the same name finds nothing.
     pub fn node_record(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
-        Ok(self.record_under_name(id)?.filter(|record| record.is_of(id)))
-    }
-
-    /// The record of a volume that is attached.
-    pub(crate) fn recorded(&self, id: &VolumeId) -> Result<NodeRecord> {
-        let lost = || Error::internal(format!("volume {id} is attached, but this node has no record of it"));
-        self.node_record(id)?.ok_or_else(lost)
+        Ok(self.records_under_name(id)?.0)
     }
 
     /// A record of a volume that is in use at no path, where none was written.
@@ -259,33 +253,21 @@ impl Operations {
         }
     }
 
-    /// The volume as it is attached here: its ID, with the image that was attached.
-    pub(crate) fn id_here(&self, id: &VolumeId) -> Result<VolumeId> {
-        let image = self.node_record(id)?.map(|record| record.attached.image).unwrap_or_default();
-        let incarnation = if image.is_empty() { id.incarnation.clone() } else { Some(image) };
-        Ok(VolumeId { incarnation, ..id.clone() })
-    }
-
-    /// What is remembered of a volume that is staged or published at `path`.
-    pub(crate) fn record_at(&self, id: &VolumeId, path: &str) -> Result<NodeRecord> {
-        let record = self.node_record(id)?.filter(|record| record.paths().any(|known| known == path));
-        record
-            .ok_or_else(|| Error::not_found(format!("volume {id} is neither staged nor published at {path}")))
-    }
-
-    /// What is remembered of an earlier volume of the same name.
-    pub(crate) fn predecessor(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
-        Ok(self.record_under_name(id)?.filter(|record| !record.is_of(id)))
-    }
-
-    fn record_under_name(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
-        let Some(value) = self.journal.get(Table::Volumes, &self.record_key(id)) else { return Ok(None) };
+    /// What is remembered of the volume, or of an earlier volume of the same name.
+    pub(crate) fn records_under_name(
+        &self,
+        id: &VolumeId,
+    ) -> Result<(Option<NodeRecord>, Option<NodeRecord>)> {
+        let Some(value) = self.journal.get(Table::Volumes, &self.record_key(id)) else {
+            return Ok((None, None));
+        };
         let damaged = || {
             Error::internal(format!(
                 "the journal's record of volume {id} cannot be read; was it written by a newer cephlet?"
             ))
         };
-        NodeRecord::decode(value).map(Some).ok_or_else(damaged)
+        let record = NodeRecord::decode(value).ok_or_else(damaged)?;
+        Ok(if record.is_of(id) { (Some(record), None) } else { (None, Some(record)) })
     }
 
     /// Every volume in use on this node, by its key.

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::backend::{AttachedImage, Attachment, Backend, NodeContext, PublishedBy};
+use crate::backend::{AttachedImage, Attachment, NodeContext, PublishedBy};
 use crate::csi::CONTEXT_KEY;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
@@ -23,47 +23,40 @@ impl Operations {
     pub fn stage(&self, call: &Call, request: &NodeStage) -> Result<()> {
         let (id, backend) = request.volume.get()?;
         backend.supports(&request.capability)?;
-        self.release_predecessor(call, id, &request.secrets)?;
-        let before = self.node_record(id)?.filter(|record| !record.is_unused());
-        let context = context_of(request);
-        let fs_type = self.fs_type_for(call, backend, id, &context)?;
-        let record = self.staged_record(id, request, &fs_type, before.clone())?;
-        self.remove_lost(call, backend, id, &context)?;
+        let volume = &self.on_node(call, id, backend)?;
+        self.release_predecessor(volume, &request.secrets)?;
+        let (before, context) = (volume.record_in_use(), context_of(request));
+        let fs_type = self.fs_type_for(volume, &context)?;
+        let record = self.staged_record(volume, request, &fs_type, before.clone())?;
+        self.remove_lost(volume, &context)?;
         if before.as_ref() == Some(&record) {
             // It may be in use, however this call fails.
-            return self.stage_recorded((call, id), backend, request, &record);
+            return self.stage_recorded(volume, request);
         }
-        self.remember(id, &record)?;
-        let staged = self.stage_recorded((call, id), backend, request, &record);
+        self.write_record(volume, record)?;
+        let staged = self.stage_recorded(volume, request);
         let NodeStage { staging_path: path, secrets, .. } = request;
-        self.roll_back(path, staged, || self.remove_staging(call, id, path, secrets))
+        self.roll_back(volume, path, staged, || self.remove_staging(volume, path, secrets))
     }
 
     /// Attaches, mounts and binds what the record says.
-    fn stage_recorded(
-        &self,
-        (call, id): (&Call, &VolumeId),
-        backend: &dyn Backend,
-        request: &NodeStage,
-        record: &NodeRecord,
-    ) -> Result<()> {
-        if record.access == Access::Block {
-            self.clear_format_mark(id)?;
+    fn stage_recorded(&self, volume: &OnNode<'_>, request: &NodeStage) -> Result<()> {
+        if request.capability.access == Access::Block {
+            self.clear_format_mark(volume)?;
         }
-        let attachment = Some(self.attach(call, backend, id, &context_of(request))?);
-        let volume = OnNode { call, id, attachment };
-        self.mount_attached(&volume, record)?;
+        self.attach(volume, &context_of(request))?;
+        self.mount_attached(volume)?;
         if !record::is_read_only(&request.capability) {
-            self.refuse_faulty(&volume, record)?;
+            self.refuse_faulty(volume)?;
         }
-        self.bind_staging(&volume, record, &request.staging_path)
+        self.bind_staging(volume, &request.staging_path)
     }
 
     /// An earlier volume of the same name was deleted elsewhere while it was in use here. It is taken from
     /// the node, whose only word of it is the record that this volume needs; while it is mounted at one of
     /// its paths, it is not.
-    pub(crate) fn release_predecessor(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
-        let Some(record) = self.predecessor(id)? else { return Ok(()) };
+    pub(crate) fn release_predecessor(&self, volume: &OnNode<'_>, secrets: &Secrets) -> Result<()> {
+        let OnNode { call, id, backend, predecessor: Some(record), .. } = volume else { return Ok(()) };
         let mounts = mounts::read()?;
         let is_mounted =
             |path: &&str| mounts::resolved(path).is_ok_and(|path| mounts.find_at(&path).is_some());
@@ -75,46 +68,40 @@ impl Operations {
             )));
         }
         let Some(earlier) = VolumeId::parse(&record.volume_id) else { return Ok(()) };
-        let unused = NodeRecord { stagings: Vec::new(), targets: Vec::new(), ..record };
-        self.release(&self.look_on_node(call, &earlier)?, unused, secrets)
+        let unused = NodeRecord { stagings: Vec::new(), targets: Vec::new(), ..record.clone() };
+        self.release(&self.on_node(call, &earlier, *backend)?, unused, secrets)
     }
 
     /// Attaches the volume, or finds what it is attached as. Whether that may be used is for its backend to
     /// say.
-    pub(crate) fn attach(
-        &self,
-        call: &Call,
-        backend: &dyn Backend,
-        id: &VolumeId,
-        context: &NodeContext<'_>,
-    ) -> Result<Attachment> {
-        backend.node().attach(call, id, context, &|attached| {
-            let Some(mut record) = self.node_record(id)? else { return Ok(()) };
+    pub(crate) fn attach(&self, volume: &OnNode<'_>, context: &NodeContext<'_>) -> Result<()> {
+        volume.forget_attachment();
+        let write_down = |attached: &AttachedImage| {
+            let Some(mut record) = volume.record() else { return Ok(()) };
             let former = &record.attached.image;
             if !former.is_empty() && *former != attached.image {
                 // Nobody would find it any more.
-                self.let_go(call, backend, id, ("its image was replaced by another one", context.secrets))?;
+                self.let_go(volume, ("its image was replaced by another one", context.secrets))?;
             }
             // Other nodes may have written to it between two publications.
             record.begun.take_if(|begun| !begun.is_for(attached));
             match record.attached == *attached {
                 true => Ok(()),
-                false => self.remember(id, &NodeRecord { attached: attached.clone(), ..record }),
+                false => self.write_record(volume, NodeRecord { attached: attached.clone(), ..record }),
             }
-        })
+        };
+        let attached = volume.backend.node().attach(volume.call, volume.id, context, &write_down);
+        let attached = attached.inspect_err(|_| volume.look_again())?;
+        volume.was_attached(attached, &context.capability.access);
+        Ok(())
     }
 
     /// The file system to use: as the request says, else as the volume was made for. An orchestrator that
     /// skips the controller does not bring what the volume was made for.
-    pub(crate) fn fs_type_for(
-        &self,
-        call: &Call,
-        backend: &dyn Backend,
-        id: &VolumeId,
-        context: &NodeContext<'_>,
-    ) -> Result<String> {
-        let NodeContext { capability, publish, volume, secrets, .. } = *context;
-        let given = [publish, volume].into_iter().find_map(|context| context.get(CONTEXT_KEY).cloned());
+    pub(crate) fn fs_type_for(&self, volume: &OnNode<'_>, context: &NodeContext<'_>) -> Result<String> {
+        let OnNode { call, id, backend, .. } = *volume;
+        let NodeContext { capability, publish, volume: made_with, secrets, .. } = *context;
+        let given = [publish, made_with].into_iter().find_map(|context| context.get(CONTEXT_KEY).cloned());
         let made_for = match (&capability.access, given) {
             (Access::Mount { fs_type, .. }, None) if fs_type.is_empty() && publish.is_empty() => {
                 backend.volumes().find(call, id, secrets)?.and_then(|volume| volume.fs_type)
@@ -127,17 +114,17 @@ impl Operations {
     /// The record as it will be with this staging path, if that is compatible with what is there.
     fn staged_record(
         &self,
-        id: &VolumeId,
+        volume: &OnNode<'_>,
         request: &NodeStage,
         fs_type: &str,
         before: Option<NodeRecord>,
     ) -> Result<NodeRecord> {
-        let capability = &request.capability;
+        let (id, capability) = (volume.id, &request.capability);
         let read_only = record::is_read_only(capability);
         let (path, mode) = (request.staging_path.clone(), capability.mode);
         let staging = Staging { path, mode, read_only, made: Made::default() };
         let mut record = match before {
-            None => self.first_record(id, &context_of(request), fs_type)?,
+            None => self.first_record(volume, &context_of(request), fs_type),
             Some(record) => record,
         };
         admit(id, &record, &record::shared_access(capability, fs_type), read_only, &staging.path)?;
@@ -161,16 +148,16 @@ impl Operations {
     /// The record of a volume that is not in use on this node yet. Nobody has it in it.
     pub(crate) fn first_record(
         &self,
-        id: &VolumeId,
+        volume: &OnNode<'_>,
         context: &NodeContext<'_>,
         fs_type: &str,
-    ) -> Result<NodeRecord> {
+    ) -> NodeRecord {
         // A record of a volume that is not in use has the targets that were left behind, and work that a boot
         // interrupted.
         let (targets, begun) =
-            self.node_record(id)?.map(|record| (record.targets, record.begun)).unwrap_or_default();
-        Ok(NodeRecord {
-            volume_id: id.to_string(),
+            volume.record().map(|record| (record.targets, record.begun)).unwrap_or_default();
+        NodeRecord {
+            volume_id: volume.id.to_string(),
             boot_id: self.boot_id.clone(),
             access: record::shared_access(context.capability, fs_type),
             // Several nodes may have it mounted, each for reading.
@@ -183,30 +170,31 @@ impl Operations {
             },
             attached: AttachedImage::default(),
             begun,
-        })
+        }
     }
 
     /// Mounts what is attached once, below the runtime directory. A block volume needs no mount.
-    pub(crate) fn mount_attached(&self, volume: &OnNode<'_>, record: &NodeRecord) -> Result<()> {
-        let OnNode { call, id, attachment } = volume;
+    pub(crate) fn mount_attached(&self, volume: &OnNode<'_>) -> Result<()> {
+        let (id, record, attachment) = (volume.id, volume.recorded()?, volume.attachment()?);
         let (Access::Mount { fs_type, flags }, Some(Attachment::Block(device))) =
-            (&record.access, attachment)
+            (&record.access, &attachment)
         else {
             return Ok(());
         };
         let mount_point = self.real_mount(id)?;
         let read_only = record.read_only || device.read_only;
-        let on = FsDevice { call, id, device, fs_type };
+        let on = FsDevice { volume, device, fs_type };
         match self.mounted_at(volume, &mount_point)? {
             Mounted::Ours { .. } => {}
             Mounted::Nothing => {
-                self.ensure_file_system(on, record)?;
+                self.ensure_file_system(on, &record)?;
                 mounts::ensure_place(&mount_point, true)?;
                 let fs_type = driver_of(fs_type);
                 let options = mount_options(fs_type, flags);
                 let (source, target) = (&device.backing, &mount_point);
                 let spec = MountSpec { source, target, fs_type, options: &options, read_only };
-                self.kernel.mount(call, &spec).map_err(|error| explain_mount(error, on, flags))?;
+                volume.forget_mounts();
+                self.kernel.mount(volume.call, &spec).map_err(|error| explain_mount(error, on, flags))?;
             }
             Mounted::Foreign { what, .. } => {
                 return Err(Error::precondition(format!(
@@ -219,7 +207,8 @@ impl Operations {
         if read_only { Ok(()) } else { self.finish_growing(on, &mount_point) }
     }
 
-    pub(crate) fn bind_staging(&self, volume: &OnNode<'_>, record: &NodeRecord, path: &str) -> Result<()> {
+    pub(crate) fn bind_staging(&self, volume: &OnNode<'_>, path: &str) -> Result<()> {
+        let record = volume.recorded()?;
         let Some(staging) = record.stagings.iter().find(|staging| staging.path == path) else {
             return Ok(());
         };
@@ -283,11 +272,11 @@ fn mount_options(fs_type: &str, flags: &[String]) -> Vec<String> {
 /// replayed.
 fn explain_mount(error: Error, on: FsDevice<'_>, flags: &[String]) -> Error {
     match error.errno() {
-        Some(libc::EROFS) if on.device.read_only => filesystem::must_be_replayed(on.id, on.fs_type),
+        Some(libc::EROFS) if on.device.read_only => filesystem::must_be_replayed(on.volume.id, on.fs_type),
         Some(libc::EINVAL) if !flags.is_empty() => {
-            error.with_kind(Kind::InvalidArgument).context(format!("volume {}", on.id))
+            error.with_kind(Kind::InvalidArgument).context(format!("volume {}", on.volume.id))
         }
-        _ => error.context(format!("volume {}", on.id)),
+        _ => error.context(format!("volume {}", on.volume.id)),
     }
 }
 

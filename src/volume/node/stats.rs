@@ -5,9 +5,9 @@ use std::path::Path;
 use crate::backend::{Attachment, Condition};
 use crate::dispatch::Call;
 use crate::error::Result;
-use crate::ids::VolumeId;
 use crate::volume::Operations;
-use crate::volume::node::{fault, mounts};
+use crate::volume::node::fault;
+use crate::volume::node::mounts::{self, OnNode};
 use crate::volume::request::{Access, Stats};
 
 /// Total, used and available amounts; for a block device only the total means anything.
@@ -37,8 +37,8 @@ impl Operations {
     pub fn stats(&self, call: &Call, request: &Stats) -> Result<Usage> {
         let (id, backend) = request.volume.get()?;
         let path = &request.volume_path;
-        let (record, here) = (self.record_at(id, path)?, self.id_here(id)?);
-        let attached = backend.node().attached(&here)?;
+        let volume = self.on_node(call, id, backend)?;
+        let (record, attached) = (volume.record_at(path)?, volume.attachment()?);
         let usage = match (&record.access, &attached) {
             (Access::Block, None) => {
                 return Ok(Usage::lost("its device is gone from this node: unpublish and stage it again"));
@@ -49,17 +49,17 @@ impl Operations {
             }
             (Access::Mount { .. }, _) => {
                 let read_only = fault::is_read_only(&record, attached.as_ref());
-                self.file_system_usage(call, id, read_only, &mounts::resolved(path)?)?
+                self.file_system_usage(&volume, read_only, &mounts::resolved(path)?)?
             }
         };
         // What is wrong with the device is the cause of what is wrong with its file system.
-        let condition = backend.node().condition(call, &here)?.or(usage.condition);
+        let condition = backend.node().condition(call, &volume.id_here())?.or(usage.condition);
         Ok(Usage { condition, ..usage })
     }
 
     /// `read_only` where it was mounted so.
-    fn file_system_usage(&self, call: &Call, id: &VolumeId, read_only: bool, path: &Path) -> Result<Usage> {
-        let mounts = mounts::read()?;
+    fn file_system_usage(&self, volume: &OnNode<'_>, read_only: bool, path: &Path) -> Result<Usage> {
+        let (OnNode { call, id, .. }, mounts) = (volume, volume.mounts()?);
         let Some(mount) = mounts.find_at(path) else {
             return Ok(Usage::lost("it is no longer mounted there: unpublish it and publish it again"));
         };

@@ -20,14 +20,14 @@ use crate::volume::request::{Access, NodeUnpublish, NodeUnstage};
 impl Operations {
     /// Undoes a stage; a path where the volume is not staged is unstaged.
     pub fn unstage(&self, call: &Call, request: &NodeUnstage) -> Result<()> {
-        let (id, _) = request.volume.get()?;
-        self.remove_staging(call, id, &request.staging_path, &Secrets::default())
+        let (id, backend) = request.volume.get()?;
+        self.remove_staging(&self.on_node(call, id, backend)?, &request.staging_path, &Secrets::default())
     }
 
     /// Undoes a publish; a path where the volume is not published is unpublished.
     pub fn unpublish(&self, call: &Call, request: &NodeUnpublish) -> Result<()> {
-        let (id, _) = request.volume.get()?;
-        self.remove_target(call, id, &request.target_path, &request.secrets)
+        let (id, backend) = request.volume.get()?;
+        self.remove_target(&self.on_node(call, id, backend)?, &request.target_path, &request.secrets)
     }
 
     /// Has `remove` undo what a failed call has begun at a path, as far as possible: if the kernel refuses,
@@ -35,11 +35,13 @@ impl Operations {
     /// still be going on: the repeated call finds it done.
     pub(crate) fn roll_back(
         &self,
+        volume: &OnNode<'_>,
         path: &str,
         outcome: Result<()>,
         remove: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let Err(why) = outcome else { return Ok(()) };
+        volume.look_again();
         let undone = match why.kind() {
             Kind::Timeout => Err(Error::timeout("it may still be going on")),
             _ => remove(),
@@ -51,28 +53,22 @@ impl Operations {
         })
     }
 
-    pub(crate) fn remove_staging(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        path: &str,
-        secrets: &Secrets,
-    ) -> Result<()> {
-        let Some(mut record) = self.node_record(id)? else {
-            let left = self.remove_unrecorded(call, id, path, secrets)?;
+    pub(crate) fn remove_staging(&self, volume: &OnNode<'_>, path: &str, secrets: &Secrets) -> Result<()> {
+        let id = volume.id;
+        let Some(mut record) = volume.record() else {
+            let left = self.remove_unrecorded(volume, path, secrets)?;
             return if left.is_empty() { Ok(()) } else { Err(still_mounted(id, &left)) };
         };
-        let volume = self.look_on_node(call, id)?;
         if record.stagings.iter().all(|staging| staging.path == path) {
-            self.give_up_targets(&volume, &mut record)?;
+            self.give_up_targets(volume, &mut record)?;
         }
         if let Some(at) = record.stagings.iter().position(|staging| staging.path == path) {
             if record.access != Access::Block {
-                self.ensure_unbound(&volume, &mounts::resolved(path)?)?;
+                self.ensure_unbound(volume, &mounts::resolved(path)?)?;
             }
             remove_made_staging(id, &record.stagings.remove(at));
         }
-        self.release(&volume, record, secrets)
+        self.release(volume, record, secrets)
     }
 
     /// The last staging path goes, and with it the device: so what was published from it must be unpublished.
@@ -104,54 +100,41 @@ impl Operations {
         Ok(())
     }
 
-    pub(crate) fn remove_target(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        path: &str,
-        secrets: &Secrets,
-    ) -> Result<()> {
-        let Some(mut record) = self.node_record(id)? else {
-            return self.remove_unrecorded(call, id, path, secrets).map(drop);
+    pub(crate) fn remove_target(&self, volume: &OnNode<'_>, path: &str, secrets: &Secrets) -> Result<()> {
+        let Some(mut record) = volume.record() else {
+            return self.remove_unrecorded(volume, path, secrets).map(drop);
         };
-        let volume = self.look_on_node(call, id)?;
         if let Some(target) = record.targets.iter_mut().find(|target| target.path == path) {
-            self.ensure_unbound(&volume, &mounts::resolved(path)?)?;
+            self.ensure_unbound(volume, &mounts::resolved(path)?)?;
             if let Err(error) = remove_made(target, &record.access) {
                 // The volume itself is not kept by what lies there.
                 return match std::mem::replace(&mut target.left_behind, true) {
                     true => Err(error),
-                    false => self.release(&volume, record, secrets).and(Err(error)),
+                    false => self.release(volume, record, secrets).and(Err(error)),
                 };
             }
             record.targets.retain(|target| target.path != path);
         }
-        self.release(&volume, record, secrets)
+        self.release(volume, record, secrets)
     }
 
     /// Takes a volume from a path where no record says that it is, because the journal was lost: the kernel
     /// is asked. Where it is mounted nowhere else, the device is taken from the node; else it says where.
     ///
     /// What is not attached has nothing here: what else lies at the path is another volume's.
-    fn remove_unrecorded(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        path: &str,
-        secrets: &Secrets,
-    ) -> Result<Vec<PathBuf>> {
-        let volume = self.look_on_node(call, id)?;
-        if volume.attachment.is_none() || self.predecessor(id)?.is_some() {
+    fn remove_unrecorded(&self, volume: &OnNode<'_>, path: &str, secrets: &Secrets) -> Result<Vec<PathBuf>> {
+        let id = volume.id;
+        if volume.attachment()?.is_none() || volume.predecessor.is_some() {
             return Ok(Vec::new());
         }
-        self.ensure_unbound(&volume, &mounts::resolved(path)?)?;
+        self.ensure_unbound(volume, &mounts::resolved(path)?)?;
         let real = self.real_mount(id)?;
-        let mut left = self.mount_points(&volume)?;
+        let mut left = self.mount_points(volume)?;
         left.retain(|at| *at != real);
         if left.is_empty() {
             log::warn!("volume {id} is attached, but this node has no record of it: it is detached");
-            self.release(&volume, self.unrecorded(id), secrets)?;
-            self.end_own_publication(&volume, secrets);
+            self.release(volume, self.unrecorded(id), secrets)?;
+            self.end_own_publication(volume, secrets);
         }
         Ok(left)
     }
@@ -159,8 +142,7 @@ impl Operations {
     /// Of what there is no record it is not known who published it. What the node itself did is undone as far
     /// as possible.
     fn end_own_publication(&self, volume: &OnNode<'_>, secrets: &Secrets) {
-        let OnNode { call, id, .. } = *volume;
-        let Some(backend) = self.backends.by_kind(&id.place) else { return };
+        let OnNode { call, id, backend, .. } = *volume;
         // It has no record, so its image is the one of its ID.
         if let Err(error) = backend.node().detach(call, id, PublishedBy::Node, secrets) {
             let rest = "ControllerUnpublishVolume ends that";
@@ -177,21 +159,22 @@ impl Operations {
         mut record: NodeRecord,
         secrets: &Secrets,
     ) -> Result<()> {
-        let OnNode { call, id, .. } = *volume;
+        let OnNode { call, id, backend, .. } = *volume;
         self.drop_broken_off(volume, &mut record, |_| false);
         if record.is_unused() {
             let mount_point = self.real_mount(id)?;
             self.ensure_unbound(volume, &mount_point)?;
             file::remove_dir(&mount_point)
                 .map_err(|error| Error::io(format!("remove {}", mount_point.display()), &error))?;
-            if let Some(backend) = self.backends.by_kind(&id.place) {
-                self.undo_formatting(call, id, &mut record, backend.as_ref())?;
-                backend.node().detach(call, &self.id_here(id)?, record.published, secrets)?;
-            }
+            self.undo_formatting(volume, &mut record)?;
+            volume.look_again();
+            backend.node().detach(call, &volume.id_here(), record.published, secrets)?;
             record.attached = AttachedImage::default();
             record.begun = None;
         }
-        self.remember_less(id, &record)
+        self.remember_less(id, &record)?;
+        volume.was_recorded(Some(record).filter(|record| !record.says_nothing()));
+        Ok(())
     }
 
     /// The record without the publishings that were broken off before anything was mounted, but for the one
