@@ -21,8 +21,9 @@ use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::deletion::{BegunDeletion, Deleting};
 use crate::volume::node::mounts::{self, OnNode};
-use crate::volume::node::record::{NodeRecord, Target, TargetKind};
-use crate::volume::node::unstage::{remove_made, remove_made_staging};
+use crate::volume::node::record::{NodeRecord, Use, UseKind};
+use crate::volume::node::unstage::clean_up;
+
 /// The locks of the objects that calls work on.
 type Locks = Arc<dyn ObjectLocks>;
 
@@ -43,10 +44,10 @@ impl Operations {
                 self.forget_boot(&key, &record, locks)?;
                 continue;
             }
-            let mounted = |target: &&Target| {
+            let mounted = |target: &&Use| {
                 mounts::resolved(&target.path).is_ok_and(|path| mounts.find_at(&path).is_some())
             };
-            let in_use = record.targets.iter().filter(|target| !target.left_behind);
+            let in_use = record.targets().filter(|target| !target.left_behind);
             let lost = in_use.filter(|target| !mounted(target)).count();
             match lost {
                 0 => log::info!(
@@ -71,17 +72,14 @@ impl Operations {
         let NodeRecord { volume_id, .. } = record;
         let paths = record.paths().count();
         log::warn!("volume {volume_id}: was in use before this boot; its {paths} paths are gone");
-        for target in &record.targets {
-            if let Err(error) = remove_made(target, &record.access) {
-                log::warn!("volume {volume_id}: {error}");
-            }
+        for ended in &record.uses {
+            clean_up(volume_id, ended, &record.access);
         }
-        let mut unused = NodeRecord { stagings: Vec::new(), targets: Vec::new(), ..record.clone() };
-        record.stagings.iter().for_each(|staging| remove_made_staging(volume_id, staging));
+        let mut unused = NodeRecord { uses: Vec::new(), ..record.clone() };
         let id = VolumeId::parse(volume_id);
         let backend = id.as_ref().and_then(|id| self.backends.by_kind(&id.place));
         let is_remote = backend.is_some_and(|backend| backend.traits().is_remote);
-        let is_operators = record.targets.iter().any(|target| target.kind == TargetKind::Operator);
+        let is_operators = record.uses.iter().any(|it| it.kind == UseKind::Operator);
         if is_operators
             && !is_remote
             && let (Some(id), Some(backend)) = (&id, backend)

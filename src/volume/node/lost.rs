@@ -54,7 +54,7 @@ impl Operations {
     /// Takes from the node what it has attached, which cannot be used any more.
     pub(crate) fn let_go(&self, volume: &OnNode<'_>, (why, secrets): (&str, &Secrets)) -> Result<()> {
         let (id, record) = (volume.id, volume.record());
-        for target in record.iter().flat_map(|record| &record.targets) {
+        for target in record.iter().flat_map(NodeRecord::targets) {
             if !matches!(self.mounted_at(volume, &mounts::resolved(&target.path)?)?, Mounted::Nothing) {
                 return Err(Error::precondition(format!(
                     "volume {id} cannot be used on this node: {why}; it is still published at {}: unpublish it \
@@ -64,7 +64,7 @@ impl Operations {
             }
         }
         log::warn!("volume {id} is made ready anew: {why}");
-        for staging in record.iter().flat_map(|record| &record.stagings) {
+        for staging in record.iter().flat_map(NodeRecord::stagings) {
             self.ensure_unbound(volume, &mounts::resolved(&staging.path)?)?;
         }
         self.ensure_unbound(volume, &self.real_mount(id)?)?;

@@ -9,7 +9,7 @@ use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::volume::Operations;
 use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
-use crate::volume::node::record::{self, NodeRecord, Target, TargetKind};
+use crate::volume::node::record::{self, NodeRecord, Use, UseKind};
 use crate::volume::request::{Access, Mode, NodePublish};
 
 impl Operations {
@@ -27,10 +27,10 @@ impl Operations {
         let read_only = self.target_is_read_only(&record, request);
         let source = self.bind_source(volume, &record, read_only)?;
         let mode = request.capability.mode;
-        let wanted = Target::new(&request.target_path, mode, read_only);
+        let wanted = Use::new(UseKind::Target, &request.target_path, mode, read_only);
         let entry = add_target(id, &mut record, wanted, self.single_node_targets)?;
         if entry == TargetEntry::New {
-            self.enter_what_is_made(&mut record, path);
+            self.enter_what_is_made(&mut record, &request.target_path);
             self.write_record(volume, record.clone())?;
         }
         let bind = Bind { source: &source, target: path, access: &record.access, read_only };
@@ -65,7 +65,7 @@ impl Operations {
                 // Also what an earlier call was kept from finishing.
                 self.mount_attached(volume)?;
                 let record = volume.recorded()?;
-                let mut stagings = record.stagings.iter();
+                let mut stagings = record.stagings();
                 stagings.try_for_each(|staging| self.bind_staging(volume, &staging.path))
             }
             // What is attached, but mounted nowhere, may be what an earlier call was not sure of.
@@ -92,8 +92,7 @@ impl Operations {
     fn check_staging(&self, volume: &OnNode<'_>, record: &NodeRecord, request: &NodePublish) -> Result<()> {
         let id = volume.id;
         let path = &request.staging_path;
-        let staging = record.stagings.iter().find(|staging| staging.path == *path);
-        let staging = staging.ok_or_else(|| {
+        let staging = record.staging(path).ok_or_else(|| {
             Error::precondition(format!("volume {id} is not staged at {path:?}: stage it there first"))
         })?;
         let block = |access: &Access| matches!(access, Access::Block);
@@ -189,19 +188,19 @@ pub(crate) enum TargetEntry {
 pub(crate) fn add_target(
     id: &VolumeId,
     record: &mut NodeRecord,
-    wanted: Target,
+    wanted: Use,
     configured: SingleNodeTargets,
 ) -> Result<TargetEntry> {
-    let present = record.targets.iter().position(|target| target.path == wanted.path);
-    let left_behind = match present.map(|at| &record.targets[at]) {
+    let present = record.uses.iter().position(|it| !it.is_staging() && it.path == wanted.path);
+    let left_behind = match present.map(|at| &record.uses[at]) {
         Some(present) if !present.left_behind => {
             return same_target(id, present, &wanted).map(|()| TargetEntry::Present);
         }
-        _ => present.map(|at| record.targets.remove(at).made),
+        _ => present.map(|at| record.uses.remove(at).made),
     };
     check_other_targets(id, record, &wanted, configured)?;
     if let Some(staging) =
-        record.stagings.iter().find(|staging| Path::new(&wanted.path).starts_with(&staging.path))
+        record.stagings().find(|staging| Path::new(&wanted.path).starts_with(&staging.path))
     {
         // Unpublished, it would be taken from those for whom it is staged.
         return Err(Error::precondition(format!(
@@ -209,7 +208,7 @@ pub(crate) fn add_target(
             staging.path, wanted.path
         )));
     }
-    record.targets.push(Target { made: left_behind.unwrap_or_default(), ..wanted });
+    record.uses.push(Use { made: left_behind.unwrap_or_default(), ..wanted });
     Ok(TargetEntry::New)
 }
 
@@ -218,14 +217,14 @@ pub(crate) fn add_target(
 fn check_other_targets(
     id: &VolumeId,
     record: &NodeRecord,
-    wanted: &Target,
+    wanted: &Use,
     configured: SingleNodeTargets,
 ) -> Result<()> {
-    let others = || record.targets.iter().filter(|target| !target.left_behind);
+    let others = || record.targets().filter(|target| !target.left_behind);
     let Some(other) = others().next() else { return Ok(()) };
     let all = || others().chain([wanted]);
     let strict =
-        configured == SingleNodeTargets::Strict || all().any(|target| target.kind == TargetKind::Unstaged);
+        configured == SingleNodeTargets::Strict || all().any(|target| target.kind == UseKind::Unstaged);
     let single = |mode: Mode| match mode {
         Mode::SingleNodeSingleWriter => true,
         Mode::SingleNodeWriter | Mode::SingleNodeReaderOnly => strict,
@@ -240,12 +239,12 @@ fn check_other_targets(
     }
 }
 
-fn same_target(id: &VolumeId, present: &Target, wanted: &Target) -> Result<()> {
+fn same_target(id: &VolumeId, present: &Use, wanted: &Use) -> Result<()> {
     if (present.mode, present.read_only) == (wanted.mode, wanted.read_only) {
         return Ok(());
     }
     let describe =
-        |target: &Target| format!("{:?}{}", target.mode, if target.read_only { ", read-only" } else { "" });
+        |target: &Use| format!("{:?}{}", target.mode, if target.read_only { ", read-only" } else { "" });
     let (is, asked) = (describe(present), describe(wanted));
     Err(Error::already_exists(format!(
         "volume {id} is published at {} as {is}, not as {asked}: unpublish it first",

@@ -20,7 +20,7 @@ use crate::error::{Kind, Result};
 use crate::ids::VolumeId;
 use crate::volume::node::mounts::{Bind, OnNode};
 use crate::volume::node::publish::{TargetEntry, add_target};
-use crate::volume::node::record::{self, NodeRecord, Target, TargetKind};
+use crate::volume::node::record::{self, NodeRecord, Use, UseKind};
 use crate::volume::node::stage::admit;
 use crate::volume::request::{Access, NodePublishUnstaged, NodeUnpublish};
 use crate::volume::{Operations, VolumeTarget};
@@ -45,7 +45,7 @@ impl Operations {
         let entry = enter_target(id, &mut record, request, &fs_type, self.single_node_targets)?;
         self.remove_lost(volume, &context)?;
         if entry == TargetEntry::New {
-            self.enter_what_is_made(&mut record, Path::new(&request.target_path));
+            self.enter_what_is_made(&mut record, &request.target_path);
             self.write_record(volume, record)?;
         }
         let published = self.publish_recorded(volume, request, &context);
@@ -91,14 +91,14 @@ impl Operations {
         let wanted = target_of(request);
         let same_access = record.access == record::shared_access(&request.capability, fs_type);
         self.release_if_unused(volume, record, &request.secrets, |target| {
-            let Target { path, mode, read_only, .. } = target;
+            let Use { path, mode, read_only, .. } = target;
             same_access && (path, mode, read_only) == (&wanted.path, &wanted.mode, &wanted.read_only)
         })
     }
 
     fn bind_target(&self, volume: &OnNode<'_>, path: &str) -> Result<()> {
         let record = volume.recorded()?;
-        let Some(target) = record.targets.iter().find(|target| target.path == path) else { return Ok(()) };
+        let Some(target) = record.targets().find(|target| target.path == path) else { return Ok(()) };
         let read_only = target.read_only || record.read_only;
         let source = self.bind_source(volume, &record, read_only)?;
         let bind = Bind { source: &source, target: Path::new(path), access: &record.access, read_only };
@@ -108,8 +108,9 @@ impl Operations {
     /// Where a volume is published on this node.
     pub fn targets_here(&self, volume_id: &str) -> Result<Vec<String>> {
         let Some(id) = VolumeId::parse(volume_id) else { return Ok(Vec::new()) };
-        let targets = self.node_record(&id)?.into_iter().flat_map(|record| record.targets);
-        Ok(targets.filter(|target| !target.left_behind).map(|target| target.path).collect())
+        let uses = self.node_record(&id)?.into_iter().flat_map(|record| record.uses);
+        let targets = uses.filter(|it| !it.is_staging() && !it.left_behind);
+        Ok(targets.map(|target| target.path).collect())
     }
 
     /// Whether a volume is in use on this node.
@@ -158,10 +159,9 @@ fn enter_target(
 }
 
 /// The target that is asked for.
-fn target_of(request: &NodePublishUnstaged) -> Target {
-    let target = Target::new(&request.target_path, request.capability.mode, reads_only(request));
-    let kind = if request.by_operator { TargetKind::Operator } else { TargetKind::Unstaged };
-    Target { kind, ..target }
+fn target_of(request: &NodePublishUnstaged) -> Use {
+    let kind = if request.by_operator { UseKind::Operator } else { UseKind::Unstaged };
+    Use::new(kind, &request.target_path, request.capability.mode, reads_only(request))
 }
 
 fn reads_only(request: &NodePublishUnstaged) -> bool {
@@ -214,14 +214,12 @@ mod tests {
         let id = VolumeId::parse("local:n:::o:1").expect("an ID");
         let (volume_id, boot_id) = (id.to_string(), "b".into());
         let access = record::shared_access(&first.capability, "ext4");
-        let (stagings, targets) = (Vec::new(), Vec::new());
         let mut record = NodeRecord {
             volume_id,
             boot_id,
             access,
             read_only: false,
-            stagings,
-            targets,
+            uses: Vec::new(),
             published: PublishedBy::Node,
             attached: AttachedImage::default(),
             begun: None,

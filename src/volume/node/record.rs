@@ -32,12 +32,9 @@ pub struct NodeRecord {
     /// The device or the one real mount is read-only.
     #[serde(rename = "read_only")]
     pub read_only: bool,
-    /// Where it is staged.
-    #[serde(rename = "staged")]
-    pub stagings: Vec<Staging>,
-    /// Where it is published.
-    #[serde(rename = "targets")]
-    pub targets: Vec<Target>,
+    /// Where it is staged and published.
+    #[serde(rename = "uses")]
+    pub uses: Vec<Use>,
     /// Who published it to this node, and has to unpublish it.
     #[serde(with = "RecordedPublisher", rename = "published_by")]
     pub published: PublishedBy,
@@ -49,57 +46,43 @@ pub struct NodeRecord {
     pub begun: Option<BegunWork>,
 }
 
-/// A path a volume is staged at.
+/// A path a volume is staged or published at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Staging {
+pub struct Use {
     /// The path.
     #[serde(rename = "path")]
     pub path: String,
-    /// How it is used there.
-    #[serde(rename = "mode")]
-    pub mode: Mode,
-    /// Nothing can be written there.
-    #[serde(rename = "read_only")]
-    pub read_only: bool,
-    /// What goes with it.
-    #[serde(rename = "made")]
-    pub made: Made,
-}
-
-/// A path a volume is published at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
-    /// The path.
-    #[serde(rename = "path")]
-    pub path: String,
-    /// How it is used there.
-    #[serde(rename = "mode")]
-    pub mode: Mode,
-    /// Nothing can be written there.
-    #[serde(rename = "read_only")]
-    pub read_only: bool,
-    /// What goes with it.
-    #[serde(rename = "made")]
-    pub made: Made,
     /// How it was asked for.
     #[serde(rename = "kind")]
-    pub kind: TargetKind,
+    pub kind: UseKind,
+    /// How it is used there.
+    #[serde(rename = "mode")]
+    pub mode: Mode,
+    /// Nothing can be written there.
+    #[serde(rename = "read_only")]
+    pub read_only: bool,
+    /// What goes with it.
+    #[serde(rename = "made")]
+    pub made: Made,
     /// The volume is no longer in use there. The file or directory that we made holds data, and is to be
-    /// removed once it does not.
+    /// removed once it does not. Of targets alone.
     #[serde(rename = "left_behind")]
     pub left_behind: bool,
 }
 
-/// How a target was asked for.
+/// How a use was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TargetKind {
-    /// From a staging path: the last of these is not given up before it.
-    #[serde(rename = "staged")]
-    Staged,
-    /// Without a stage. In a single-node mode it is the only target, whatever the configuration says.
+pub enum UseKind {
+    /// A staging path.
+    #[serde(rename = "staging")]
+    Staging,
+    /// A target from a staging path: the last of these is not given up before it.
+    #[serde(rename = "target")]
+    Target,
+    /// A target without a stage. In a single-node mode it is the only target, whatever is configured.
     #[serde(rename = "unstaged")]
     Unstaged,
-    /// By the operator, without a stage.
+    /// A target of the operator's, without a stage.
     #[serde(rename = "operator")]
     Operator,
 }
@@ -160,18 +143,37 @@ struct RecordedImage {
     publication: String,
 }
 
-impl Target {
-    /// A target of a staged volume for which nothing was made.
-    pub fn new(path: &str, mode: Mode, read_only: bool) -> Self {
-        let (path, made) = (path.to_string(), Made::default());
-        Self { path, mode, read_only, made, kind: TargetKind::Staged, left_behind: false }
+impl Use {
+    /// A use for which nothing was made.
+    pub fn new(kind: UseKind, path: &str, mode: Mode, read_only: bool) -> Self {
+        Self { path: path.to_string(), kind, mode, read_only, made: Made::default(), left_behind: false }
+    }
+
+    /// Whether it is a staging path; else it is a target.
+    pub fn is_staging(&self) -> bool {
+        self.kind == UseKind::Staging
     }
 }
 
 impl NodeRecord {
     /// Every path the volume is staged or published at.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.stagings.iter().map(|it| it.path.as_str()).chain(self.targets.iter().map(|it| it.path.as_str()))
+        self.uses.iter().map(|it| it.path.as_str())
+    }
+
+    /// Where it is staged.
+    pub fn stagings(&self) -> impl Iterator<Item = &Use> {
+        self.uses.iter().filter(|it| it.is_staging())
+    }
+
+    /// Where it is published.
+    pub fn targets(&self) -> impl Iterator<Item = &Use> {
+        self.uses.iter().filter(|it| !it.is_staging())
+    }
+
+    /// The staging at this path.
+    pub fn staging(&self, path: &str) -> Option<&Use> {
+        self.stagings().find(|it| it.path == path)
     }
 
     /// Whether it is about the volume that `id` means; an ID without incarnation means any.
@@ -182,17 +184,12 @@ impl NodeRecord {
 
     /// Whether nobody uses the volume any more.
     pub fn is_unused(&self) -> bool {
-        self.stagings.is_empty() && self.targets.iter().all(|target| target.left_behind)
+        self.uses.iter().all(|it| it.left_behind)
     }
 
     /// Whether nothing is lost with the record.
     pub(crate) fn says_nothing(&self) -> bool {
-        self.paths().next().is_none() && self.begun.is_none()
-    }
-
-    /// What was made for its paths.
-    fn made(&self) -> impl Iterator<Item = &Made> {
-        self.stagings.iter().map(|it| &it.made).chain(self.targets.iter().map(|it| &it.made))
+        self.uses.is_empty() && self.begun.is_none()
     }
 
     /// That it is written down under this key.
@@ -245,8 +242,7 @@ impl Operations {
             boot_id: self.boot_id.clone(),
             access: Access::Block,
             read_only: false,
-            stagings: Vec::new(),
-            targets: Vec::new(),
+            uses: Vec::new(),
             published: PublishedBy::Controller,
             attached: AttachedImage::default(),
             begun: None,
@@ -286,8 +282,8 @@ impl Operations {
         let records = self.node_records();
         let made: HashSet<&Path> = records
             .iter()
-            .flat_map(|(_, record)| record.made())
-            .flat_map(|made| made.parents.iter().map(Path::new))
+            .flat_map(|(_, record)| &record.uses)
+            .flat_map(|it| it.made.parents.iter().map(Path::new))
             .collect();
         let goes_with_it = |above: &&Path| made.contains(*above) || file::is_absent(above);
         let above = path.ancestors().skip(1).filter(goes_with_it);
@@ -297,10 +293,9 @@ impl Operations {
     }
 
     /// Enters what is made for a target into its record. What was left behind there stays ours.
-    pub(crate) fn enter_what_is_made(&self, record: &mut NodeRecord, path: &Path) {
-        let target = record.targets.iter_mut().find(|target| Path::new(&target.path) == path);
-        if let Some(target) = target
-            && file::is_absent(path)
+    pub(crate) fn enter_what_is_made(&self, record: &mut NodeRecord, path: &str) {
+        if let Some(target) = record.uses.iter_mut().find(|it| !it.is_staging() && it.path == path)
+            && file::is_absent(Path::new(path))
         {
             target.made = self.what_is_made_for(path);
         }
@@ -327,26 +322,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_survive_the_round_trip() {
-        let made = Made { itself: true, parents: vec!["/a".into(), "/a/b".into()] };
-        let mode = Mode::SingleNodeWriter;
-        let staging = Staging { path: "/a/b/s".into(), mode, read_only: false, made: made.clone() };
-        let target = Target::new("/a/b/t", Mode::SingleNodeReaderOnly, true);
-        let target = Target { made, kind: TargetKind::Operator, left_behind: true, ..target };
-        for access in [Access::Block, Access::Mount { fs_type: "xfs".into(), flags: vec!["noatime".into()] }]
-        {
-            let record = NodeRecord {
-                volume_id: "local:n:::o:1".into(),
-                boot_id: "b".into(),
-                access,
-                read_only: true,
-                stagings: vec![staging.clone()],
-                targets: vec![target.clone()],
-                published: PublishedBy::Node,
-                attached: AttachedImage { image: "10ab".into(), publication: "0123".into() },
-                begun: None,
-            };
+    fn a_record_has_this_form() {
+        let made = Made { itself: true, parents: vec!["/a".into()] };
+        let staging = Use::new(UseKind::Staging, "/a/s", Mode::SingleNodeWriter, false);
+        let target = Use::new(UseKind::Operator, "/t", Mode::SingleNodeReaderOnly, true);
+        let record = NodeRecord {
+            volume_id: "local:n:::o:1".into(),
+            boot_id: "b".into(),
+            access: Access::Mount { fs_type: "xfs".into(), flags: vec!["noatime".into()] },
+            read_only: true,
+            uses: vec![Use { made, ..staging }, Use { left_behind: true, ..target }],
+            published: PublishedBy::Node,
+            attached: AttachedImage { image: "10ab".into(), publication: "0123".into() },
+            begun: None,
+        };
+        let uses = serde_json::json!([
+            {
+                "path": "/a/s", "kind": "staging", "mode": record.uses[0].mode, "read_only": false,
+                "made": {"itself": true, "parents": ["/a"]}, "left_behind": false,
+            },
+            {
+                "path": "/t", "kind": "operator", "mode": record.uses[1].mode, "read_only": true,
+                "made": {"itself": false, "parents": []}, "left_behind": true,
+            },
+        ]);
+        for access in [Access::Block, record.access.clone()] {
+            let record = NodeRecord { access, ..record.clone() };
             let value = record.encode().expect("encodes");
+            assert_eq!(value["uses"], uses);
             assert_eq!(NodeRecord::decode(value), Some(record));
         }
     }

@@ -15,7 +15,7 @@ use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::node::filesystem::{self, FsDevice, driver_of};
 use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
-use crate::volume::node::record::{self, Made, NodeRecord, Staging};
+use crate::volume::node::record::{self, NodeRecord, Use, UseKind};
 use crate::volume::request::{Access, Capability, Mode, NodeStage};
 
 impl Operations {
@@ -68,7 +68,7 @@ impl Operations {
             )));
         }
         let Some(earlier) = VolumeId::parse(&record.volume_id) else { return Ok(()) };
-        let unused = NodeRecord { stagings: Vec::new(), targets: Vec::new(), ..record.clone() };
+        let unused = NodeRecord { uses: Vec::new(), ..record.clone() };
         self.release(&self.on_node(call, &earlier, *backend)?, unused, secrets)
     }
 
@@ -120,15 +120,14 @@ impl Operations {
         before: Option<NodeRecord>,
     ) -> Result<NodeRecord> {
         let (id, capability) = (volume.id, &request.capability);
-        let read_only = record::is_read_only(capability);
-        let (path, mode) = (request.staging_path.clone(), capability.mode);
-        let staging = Staging { path, mode, read_only, made: Made::default() };
+        let (read_only, mode) = (record::is_read_only(capability), capability.mode);
+        let staging = Use::new(UseKind::Staging, &request.staging_path, mode, read_only);
         let mut record = match before {
             None => self.first_record(volume, &context_of(request), fs_type),
             Some(record) => record,
         };
         admit(id, &record, &record::shared_access(capability, fs_type), read_only, &staging.path)?;
-        match record.stagings.iter().find(|present| present.path == staging.path) {
+        match record.staging(&staging.path) {
             Some(present) if (present.mode, present.read_only) == (mode, read_only) => {}
             Some(present) => {
                 return Err(Error::already_exists(format!(
@@ -139,7 +138,7 @@ impl Operations {
             None => {
                 refuse_below_a_target(id, &record, &staging.path)?;
                 let made = self.what_is_made_for(&staging.path);
-                record.stagings.push(Staging { made, ..staging });
+                record.uses.push(Use { made, ..staging });
             }
         }
         Ok(record)
@@ -154,16 +153,14 @@ impl Operations {
     ) -> NodeRecord {
         // A record of a volume that is not in use has the targets that were left behind, and work that a boot
         // interrupted.
-        let (targets, begun) =
-            volume.record().map(|record| (record.targets, record.begun)).unwrap_or_default();
+        let (uses, begun) = volume.record().map(|record| (record.uses, record.begun)).unwrap_or_default();
         NodeRecord {
             volume_id: volume.id.to_string(),
             boot_id: self.boot_id.clone(),
             access: record::shared_access(context.capability, fs_type),
             // Several nodes may have it mounted, each for reading.
             read_only: context.capability.mode == Mode::MultiNodeReaderOnly || context.read_only,
-            stagings: Vec::new(),
-            targets,
+            uses,
             published: match context.publish.is_empty() {
                 true => PublishedBy::Node,
                 false => PublishedBy::Controller,
@@ -209,9 +206,7 @@ impl Operations {
 
     pub(crate) fn bind_staging(&self, volume: &OnNode<'_>, path: &str) -> Result<()> {
         let record = volume.recorded()?;
-        let Some(staging) = record.stagings.iter().find(|staging| staging.path == path) else {
-            return Ok(());
-        };
+        let Some(staging) = record.staging(path) else { return Ok(()) };
         let target = Path::new(path);
         let access = &record.access;
         match access {
@@ -282,7 +277,7 @@ fn explain_mount(error: Error, on: FsDevice<'_>, flags: &[String]) -> Error {
 
 /// Unstaged, a target would be taken from its consumer.
 fn refuse_below_a_target(id: &VolumeId, record: &NodeRecord, path: &str) -> Result<()> {
-    match record.targets.iter().find(|target| Path::new(path).starts_with(&target.path)) {
+    match record.targets().find(|target| Path::new(path).starts_with(&target.path)) {
         None => Ok(()),
         Some(target) => Err(Error::precondition(format!(
             "volume {id} is published at {}, so it cannot be staged at {path}: name another path",

@@ -14,7 +14,7 @@ use crate::secrets::Secrets;
 use crate::sys::file;
 use crate::volume::Operations;
 use crate::volume::node::mounts::{self, Mounted, OnNode};
-use crate::volume::node::record::{Made, NodeRecord, Staging, Target, TargetKind};
+use crate::volume::node::record::{Made, NodeRecord, Use, UseKind};
 use crate::volume::request::{Access, NodeUnpublish, NodeUnstage};
 
 impl Operations {
@@ -59,14 +59,14 @@ impl Operations {
             let left = self.remove_unrecorded(volume, path, secrets)?;
             return if left.is_empty() { Ok(()) } else { Err(still_mounted(id, &left)) };
         };
-        if record.stagings.iter().all(|staging| staging.path == path) {
+        if record.stagings().all(|staging| staging.path == path) {
             self.give_up_targets(volume, &mut record)?;
         }
-        if let Some(at) = record.stagings.iter().position(|staging| staging.path == path) {
+        if let Some(at) = record.uses.iter().position(|it| it.is_staging() && it.path == path) {
             if record.access != Access::Block {
                 self.ensure_unbound(volume, &mounts::resolved(path)?)?;
             }
-            remove_made_staging(id, &record.stagings.remove(at));
+            clean_up(id, &record.uses.remove(at), &record.access);
         }
         self.release(volume, record, secrets)
     }
@@ -75,7 +75,7 @@ impl Operations {
     /// Where it was unmounted by hand it is no longer in use, whatever holds data there now.
     fn give_up_targets(&self, volume: &OnNode<'_>, record: &mut NodeRecord) -> Result<()> {
         let id = volume.id;
-        for target in record.targets.iter().filter(|target| target.kind == TargetKind::Staged) {
+        for target in record.uses.iter().filter(|it| it.kind == UseKind::Target) {
             match self.mounted_at(volume, &mounts::resolved(&target.path)?)? {
                 Mounted::Nothing | Mounted::Foreign { covers_ours: false, .. } => {}
                 Mounted::Ours { .. } | Mounted::Foreign { .. } => {
@@ -86,16 +86,12 @@ impl Operations {
                 }
             }
         }
-        record.targets.retain_mut(|target| {
-            if target.kind != TargetKind::Staged || target.left_behind {
+        record.uses.retain_mut(|it| {
+            if it.kind != UseKind::Target || it.left_behind {
                 return true;
             }
-            let removed = remove_made(target, &record.access);
-            if let Err(error) = &removed {
-                log::warn!("volume {id} is no longer in use at {}: {error}", target.path);
-            }
-            target.left_behind = removed.is_err();
-            target.left_behind
+            it.left_behind = !clean_up(id, it, &record.access);
+            it.left_behind
         });
         Ok(())
     }
@@ -104,7 +100,7 @@ impl Operations {
         let Some(mut record) = volume.record() else {
             return self.remove_unrecorded(volume, path, secrets).map(drop);
         };
-        if let Some(target) = record.targets.iter_mut().find(|target| target.path == path) {
+        if let Some(target) = record.uses.iter_mut().find(|it| !it.is_staging() && it.path == path) {
             self.ensure_unbound(volume, &mounts::resolved(path)?)?;
             if let Err(error) = remove_made(target, &record.access) {
                 // The volume itself is not kept by what lies there.
@@ -113,7 +109,7 @@ impl Operations {
                     false => self.release(volume, record, secrets).and(Err(error)),
                 };
             }
-            record.targets.retain(|target| target.path != path);
+            record.uses.retain(|it| it.is_staging() || it.path != path);
         }
         self.release(volume, record, secrets)
     }
@@ -184,7 +180,7 @@ impl Operations {
         volume: &OnNode<'_>,
         mut record: NodeRecord,
         secrets: &Secrets,
-        is_asked_again: impl Fn(&Target) -> bool,
+        is_asked_again: impl Fn(&Use) -> bool,
     ) -> Result<Option<NodeRecord>> {
         self.drop_broken_off(volume, &mut record, is_asked_again);
         match record.is_unused() {
@@ -195,30 +191,21 @@ impl Operations {
 
     /// Drops targets without a stage where nothing is mounted. An orchestrator that does not hear how its
     /// publishing ended may unpublish there, but need not. A target that cannot be looked at stays.
-    fn drop_broken_off(
-        &self,
-        volume: &OnNode<'_>,
-        record: &mut NodeRecord,
-        is_kept: impl Fn(&Target) -> bool,
-    ) {
+    fn drop_broken_off(&self, volume: &OnNode<'_>, record: &mut NodeRecord, is_kept: impl Fn(&Use) -> bool) {
         let id = volume.id;
-        let is_mounted = |target: &Target| {
+        let is_mounted = |target: &Use| {
             let mounted = mounts::resolved(&target.path).and_then(|path| self.mounted_at(volume, &path));
             !matches!(mounted, Ok(Mounted::Nothing))
         };
-        let (targets, broken_off): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut record.targets).into_iter().partition(|target| {
-                target.kind == TargetKind::Staged
-                    || target.left_behind
-                    || is_kept(target)
-                    || is_mounted(target)
+        let (kept, broken_off): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut record.uses).into_iter().partition(|it| {
+                let is_of_stage = matches!(it.kind, UseKind::Staging | UseKind::Target);
+                is_of_stage || it.left_behind || is_kept(it) || is_mounted(it)
             });
-        record.targets = targets;
+        record.uses = kept;
         for target in broken_off {
             log::info!("volume {id}: nothing is mounted at {}, so that target is forgotten", target.path);
-            if let Err(error) = remove_made(&target, &record.access) {
-                log::warn!("volume {id}: {error}");
-            }
+            clean_up(id, &target, &record.access);
         }
     }
 }
@@ -232,44 +219,43 @@ fn still_mounted(id: &VolumeId, left: &[PathBuf]) -> Error {
     ))
 }
 
-/// Removes the directory or file of a target that we made, and the directories above it. One that is not
-/// empty holds somebody's data and stays.
-pub(crate) fn remove_made(target: &Target, access: &Access) -> Result<()> {
-    if !target.made.itself {
+/// Removes what we made for a path where the volume is no longer in use; says whether nothing of it is left.
+pub(crate) fn clean_up(id: impl fmt::Display, ended: &Use, access: &Access) -> bool {
+    let removed = remove_made(ended, access);
+    if let Err(error) = &removed {
+        log::warn!("volume {id} is no longer in use at {}: {error}", ended.path);
+    }
+    removed.is_ok()
+}
+
+/// Removes the directory or file of a path that we made, and the directories above it. One that is not empty
+/// holds somebody's data and stays.
+fn remove_made(ended: &Use, access: &Access) -> Result<()> {
+    if !ended.made.itself {
         return Ok(());
     }
-    let path = Path::new(&target.path);
+    let path = Path::new(&ended.path);
+    let what = if ended.is_staging() { "staging" } else { "target" };
     let theirs = || {
         Error::precondition(format!(
-            "the target path {} holds data of somebody: move it away",
+            "the {what} path {} holds data of somebody: move it away",
             path.display()
         ))
     };
-    let removed = match access {
-        Access::Mount { .. } => file::remove_dir(path),
-        Access::Block if path.symlink_metadata().is_ok_and(|found| !found.is_file() || found.len() > 0) => {
+    let is_file = *access == Access::Block && !ended.is_staging();
+    let removed = match is_file {
+        false => file::remove_dir(path),
+        true if path.symlink_metadata().is_ok_and(|found| !found.is_file() || found.len() > 0) => {
             return Err(theirs());
         }
-        Access::Block => file::remove(path),
+        true => file::remove(path),
     };
     removed.map_err(|error| match error.kind() {
         io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotADirectory => theirs(),
-        _ => Error::io(format!("remove the target path {}", path.display()), &error),
+        _ => Error::io(format!("remove the {what} path {}", path.display()), &error),
     })?;
-    remove_parents(&target.made);
+    remove_parents(&ended.made);
     Ok(())
-}
-
-/// Removes the directory of a staging path that we made, and those above it. What is not empty stays: that
-/// path is the orchestrator's.
-pub(crate) fn remove_made_staging(id: impl fmt::Display, staging: &Staging) {
-    if !staging.made.itself {
-        return;
-    }
-    match file::remove_dir(Path::new(&staging.path)) {
-        Ok(_) => remove_parents(&staging.made),
-        Err(error) => log::warn!("volume {id}: the staging path {} stays: {error}", staging.path),
-    }
 }
 
 /// Removes the directories that we made above a path, as far as they are empty.

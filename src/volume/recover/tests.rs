@@ -13,7 +13,7 @@ use crate::csi::{Access, Mode, SizeRange};
 use crate::dispatch::Held;
 use crate::error::{Error, Kind};
 use crate::ids::SnapshotId;
-use crate::volume::node::record::{BegunWork, FsWork, Made, Staging};
+use crate::volume::node::record::{BegunWork, FsWork};
 use crate::volume::request::{DeleteVolume, Expand, SnapshotById};
 use crate::volume::tests::Scene;
 
@@ -319,19 +319,13 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
     let id = scene.create();
     let staged = id.clone();
     let lock = scene.lock_after(move |operations| {
-        let staging = Staging {
-            path: "/staging".into(),
-            mode: Mode::SingleNodeWriter,
-            read_only: false,
-            made: Made::default(),
-        };
+        let staging = Use::new(UseKind::Staging, "/staging", Mode::SingleNodeWriter, false);
         let record = NodeRecord {
             volume_id: staged.to_string(),
             boot_id: "boot".into(),
             access: Access::Block,
             read_only: false,
-            stagings: vec![staging],
-            targets: Vec::new(),
+            uses: vec![staging],
             published: PublishedBy::Node,
             attached: AttachedImage::default(),
             begun: None,
@@ -343,7 +337,7 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
     assert_eq!(*scene.locked.lock(), [Key::from(id.key())]);
     assert!(scene.cluster.steps().is_empty(), "{:?}", scene.cluster.steps());
     let record = scene.operations.node_record(&id).unwrap().unwrap();
-    scene.operations.remember(&id, &NodeRecord { stagings: Vec::new(), ..record }).unwrap();
+    scene.operations.remember(&id, &NodeRecord { uses: Vec::new(), ..record }).unwrap();
     scene.give_back(&id, &scene.lock());
     assert!(!scene.cluster.steps().is_empty(), "nobody asked the cluster to take it back");
     assert_eq!(scene.operations.node_record(&id).unwrap(), None, "it would be given back for ever");
@@ -354,14 +348,9 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
 fn what_was_in_use_before_a_boot_is_remembered_until_it_is_given_back() {
     let scene = Scene::new();
     let id = scene.create();
-    let staging = Staging {
-        path: "/staging".into(),
-        mode: Mode::SingleNodeWriter,
-        read_only: false,
-        made: Made::default(),
-    };
+    let staging = Use::new(UseKind::Staging, "/staging", Mode::SingleNodeWriter, false);
     let unrecorded = scene.operations.unrecorded(&id);
-    let record = NodeRecord { boot_id: "earlier".into(), stagings: vec![staging], ..unrecorded };
+    let record = NodeRecord { boot_id: "earlier".into(), uses: vec![staging], ..unrecorded };
     for published in [PublishedBy::Controller, PublishedBy::Node] {
         scene.operations.remember(&id, &NodeRecord { published, ..record.clone() }).unwrap();
         for _ in 0..2 {
