@@ -1,10 +1,11 @@
 //! The tool's questions, answered from memory.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::time::Duration;
 
 use super::state::{Disk, Link, Pool, State, path};
-use super::{FakeCluster, FakePool, Fault};
+use super::{FakeCluster, Fault};
 use crate::backend::ceph::{ClusterAccess, ClusterTool};
 use crate::backend::ceph::{FreeSpace, ListedPool, PoolRef, Readmitted, ShutOut};
 use crate::backend::rbd::tool::{
@@ -23,6 +24,33 @@ fn told(image: ImageRef<'_>) -> String {
     match image {
         ImageRef::Name(name) => name.to_string(),
         ImageRef::Id(id) => format!("#{id}"),
+    }
+}
+
+/// A pool and namespace of a cluster within a call.
+pub(super) struct FakePool {
+    cluster: FakeCluster,
+    call: Call,
+    pub(super) at: PoolRef,
+}
+
+impl Deref for FakePool {
+    type Target = FakeCluster;
+
+    fn deref(&self) -> &FakeCluster {
+        &self.cluster
+    }
+}
+
+impl FakeCluster {
+    /// The tool in a pool and namespace, for a call of its own.
+    pub fn on(&self, at: &PoolRef) -> Box<dyn PoolTool> {
+        Box::new(FakePool { cluster: self.clone(), call: Call::internal("test"), at: at.clone() })
+    }
+
+    /// The same in the pool `rbd`.
+    pub fn here(&self) -> Box<dyn PoolTool> {
+        self.on(&self.at())
     }
 }
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
+use super::FakeCluster;
+use super::answers::FakePool;
 use super::mirrored::MirroredDisk;
 use super::state::{Disk, State};
-use super::{FakeCluster, FakePool};
 use crate::backend::MirroringMode;
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::types::NON_PRIMARY;

@@ -16,7 +16,6 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -25,12 +24,11 @@ use parking_lot::Mutex;
 pub use self::script::Fault;
 use self::script::Script;
 use self::state::{Disk, FEATURES, Place, Pool, State};
-use super::{ImageRef, Layout, PoolOptions, PoolTool, Watcher};
+use super::{ImageRef, Layout, PoolOptions, Watcher};
 use crate::backend::BegunRenames;
 use crate::backend::ceph::ClusterAccess;
 use crate::backend::ceph::{FreeSpace, PoolRef, ShutOut};
 use crate::clusters::{Cluster, Credentials};
-use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::secrets::Secret;
 
@@ -41,21 +39,6 @@ const STEP: Duration = Duration::from_millis(50);
 /// there, and none of them is a step.
 #[derive(Clone)]
 pub struct FakeCluster(Arc<Mutex<Inner>>);
-
-/// A pool and namespace of it within a call.
-struct FakePool {
-    cluster: FakeCluster,
-    call: Call,
-    at: PoolRef,
-}
-
-impl Deref for FakePool {
-    type Target = FakeCluster;
-
-    fn deref(&self) -> &FakeCluster {
-        &self.cluster
-    }
-}
 
 struct Inner {
     state: State,
@@ -96,16 +79,6 @@ impl FakeCluster {
     /// The pool `rbd`.
     pub fn at(&self) -> PoolRef {
         self.at_pool("rbd", "")
-    }
-
-    /// The tool there, for a call of its own.
-    pub fn on(&self, at: &PoolRef) -> Box<dyn PoolTool> {
-        Box::new(FakePool { cluster: self.clone(), call: Call::internal("test"), at: at.clone() })
-    }
-
-    /// The same in the pool `rbd`.
-    pub fn here(&self) -> Box<dyn PoolTool> {
-        self.on(&self.at())
     }
 
     /// A pool and a namespace, existing or not.
