@@ -12,7 +12,7 @@ use crate::backend::rbd::tests::mapping::Host;
 use crate::backend::rbd::tests::{ONE, TWO, controller_of, wanted};
 use crate::backend::rbd::tool::fake::FakeCluster;
 use crate::backend::rbd::tool::{Layout as ImageLayout, NewImage};
-use crate::backend::{Backends, Publication};
+use crate::backend::{AttachedImage, Backends, Publication};
 use crate::config::{Config, Role};
 use crate::csi::{Access, Map, Mode, TopologyRequirement};
 use crate::dispatch::{Call, Key};
@@ -25,6 +25,7 @@ use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::secrets::Secrets;
 use crate::volume::deletion::Deleting;
+use crate::volume::node::record::{BegunWork, FsWork, NodeRecord};
 use crate::volume::request::{Capability, CreateSnapshot, CreateVolume, NodeStage, NodeUnstage};
 use crate::volume::{Operations, VolumeTarget};
 
@@ -249,6 +250,39 @@ fn an_image_that_was_replaced_is_unmapped_before_the_next_one_is_mapped() {
     replace_image(&cluster, &id);
     let second = mapped();
     assert!(first != second && Some(&first) != id.incarnation.as_ref());
+}
+
+/// Another client may have written to it since.
+#[test]
+fn a_right_to_format_ends_when_the_device_is_lost() {
+    let cluster = FakeCluster::new();
+    let host = Host::new(&cluster);
+    let scene = Scene::of(cluster.clone(), host.daemon());
+    let id = scene.create();
+    let told = scene.publish_to(&id, "n1");
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
+    let (call, target) = (Call::internal("test"), scene.target(&id));
+    let stage = |path: String| {
+        scene.operations.stage(&call, &stage_block(&target, &path, Mode::SingleNodeWriter, told.clone()))
+    };
+    let record = || scene.operations.node_record(&id).unwrap().unwrap();
+    stage(path("first")).unwrap();
+    let access = Access::Mount { fs_type: "ext4".into(), flags: Vec::new() };
+    let AttachedImage { image, publication } = record().attached;
+    let begun = Some(BegunWork { work: FsWork::Formatting, image, publication });
+    scene.operations.remember(&id, &NodeRecord { access: access.clone(), begun, ..record() }).unwrap();
+    let client = &host.clients()[0];
+    cluster.unwatch(client);
+    cluster.shut_out(client);
+    cluster.watch(&cluster.at(), &id.object, "10.0.0.5:0/5");
+    let again = NodeStage {
+        capability: Capability { access, mode: Mode::SingleNodeWriter },
+        ..stage_block(&target, &path("second"), Mode::SingleNodeWriter, told.clone())
+    };
+    let refused = scene.operations.stage(&call, &again).unwrap_err().to_string();
+    assert!(host.clients().is_empty() && refused.contains("10.0.0.5"), "{refused}");
+    assert_eq!(record().begun, None, "UNSAFE: what others have written would be formatted");
 }
 
 #[test]

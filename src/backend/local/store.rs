@@ -36,7 +36,7 @@ pub(super) const RECORD: &str = "record";
 /// The file that is there while the volume is published.
 pub(super) const PUBLISHED: &str = "published";
 
-/// 16 hexadecimal digits that nobody has had.
+/// 16 random hexadecimal digits.
 pub(super) fn random_digits() -> Result<String> {
     random::hex(8).map_err(|error| Error::io("get random bytes", &error))
 }

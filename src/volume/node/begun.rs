@@ -33,6 +33,11 @@ impl NodeRecord {
     pub fn formatting(&self) -> Option<&BegunWork> {
         self.begun.as_ref().filter(|begun| begun.work == FsWork::Formatting)
     }
+
+    /// Removes the right to format from a record that is not written yet.
+    pub(super) fn forget_formatting(&mut self) {
+        self.begun.take_if(|begun| begun.work == FsWork::Formatting);
+    }
 }
 
 impl Operations {

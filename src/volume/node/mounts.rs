@@ -82,7 +82,7 @@ impl OnNode<'_> {
         *self.record.borrow_mut() = record;
     }
 
-    /// The volume as it is attached here: its ID, with the image that was attached.
+    /// The ID of the volume with the image that is attached on this node.
     pub(crate) fn id_here(&self) -> VolumeId {
         let image = self.record().map(|record| record.attached.image).filter(|image| !image.is_empty());
         VolumeId { incarnation: image.or_else(|| self.id.incarnation.clone()), ..self.id.clone() }

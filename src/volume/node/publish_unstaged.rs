@@ -43,7 +43,9 @@ impl Operations {
             record.published = PublishedBy::Node;
         }
         let entry = enter_target(id, &mut record, request, &fs_type, self.single_node_targets)?;
-        self.remove_lost(volume, &context)?;
+        if self.remove_lost(volume, &context)? {
+            record.forget_formatting();
+        }
         if entry == TargetEntry::New {
             self.enter_what_is_made(&mut record, &request.target_path);
             self.write_record(volume, record)?;

@@ -27,9 +27,12 @@ impl Operations {
         self.release_predecessor(volume, &request.secrets)?;
         let (before, context) = (volume.record_in_use(), context_of(request));
         let fs_type = self.fs_type_for(volume, &context)?;
-        let record = self.staged_record(volume, request, &fs_type, before.clone())?;
-        self.remove_lost(volume, &context)?;
-        if before.as_ref() == Some(&record) {
+        let mut record = self.staged_record(volume, request, &fs_type, before.clone())?;
+        let is_staged = before.as_ref() == Some(&record);
+        if self.remove_lost(volume, &context)? {
+            record.forget_formatting();
+        }
+        if is_staged {
             // It may be in use, however this call fails.
             return self.stage_recorded(volume, request);
         }

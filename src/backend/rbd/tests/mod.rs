@@ -140,6 +140,7 @@ pub(super) fn timing() -> Timing {
         orphan_name_grace: nothing,
         claim_grace: Duration::from_secs(60),
         snapshot_claim_grace: Duration::from_secs(60),
+        dead_client: 5 * short,
         dead_client_poll: short,
         command_watches: 2 * short,
         deletion_wait: 10 * short,
