@@ -12,7 +12,7 @@
 //!    its removal.
 //! 5. What lies in `pending/` belongs to nobody after a start, and is removed.
 //!
-//! [`file`] does each of these steps between two crash points.
+//! [`mod@file`] does each of these steps between two crash points.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
