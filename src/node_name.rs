@@ -3,7 +3,8 @@
 //! The name is part of the IDs of local volumes and of what the node has written down about them. Under
 //! another name all of that would be another node's: what is mounted would count as absent. So the state
 //! directory and the directory of local volumes each have a file `node` with one JSON value:
-//! `{"v":1,"node":"b","earlier":["a"]}`. A daemon does not start under another name. [`NodeName::renamed`]
+//! `{"version":1,"node":"b","earlier":["a"]}`. A daemon does not start under another name.
+//! [`NodeName::renamed`]
 //! keeps the earlier ones, and an ID under any of them means the same volume.
 
 use std::fs;
@@ -35,7 +36,7 @@ pub struct NodeName {
 /// The value in the file.
 #[derive(Serialize, Deserialize)]
 struct Remembered {
-    v: u32,
+    version: u32,
     node: String,
     /// In the order of their first use; with the present name where the node has taken that back.
     earlier: Vec<String>,
@@ -92,10 +93,10 @@ impl NodeName {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::io(format_args!("read {}", path.display()), &error)),
         };
-        let Remembered { v, node, earlier } = serde_json::from_str(&text)
+        let Remembered { version, node, earlier } = serde_json::from_str(&text)
             .map_err(|error| wrong(&format!("does not hold the name of a node ({error})")))?;
-        if v != VERSION {
-            return Err(wrong(&format!("has version {v}, this release knows {VERSION} only")));
+        if version != VERSION {
+            return Err(wrong(&format!("has version {version}, this release knows {VERSION} only")));
         }
         let (first, rest) = earlier.split_first().unwrap_or((&node, &[]));
         let all = rest.iter().fold(Self::new(first), |names, name| names.renamed(name));
@@ -123,7 +124,7 @@ impl NodeName {
             Some((last, earlier)) if *last == self.current => earlier,
             _ => &self.all,
         };
-        let value = Remembered { v: VERSION, node: self.current.clone(), earlier: earlier.to_vec() };
+        let value = Remembered { version: VERSION, node: self.current.clone(), earlier: earlier.to_vec() };
         let text = serde_json::to_string(&value)
             .map_err(|error| Error::internal(format!("{} cannot be written: {error}", path.display())))?;
         file::write_whole(path, format!("{text}\n"))
@@ -173,10 +174,10 @@ mod tests {
         let b = a.renamed("b");
         let back = b.renamed("a");
         for (name, text) in [
-            (&a, r#"{"v":1,"node":"a","earlier":[]}"#),
-            (&b, r#"{"v":1,"node":"b","earlier":["a"]}"#),
-            (&back, r#"{"v":1,"node":"a","earlier":["a","b"]}"#),
-            (&back.renamed("c"), r#"{"v":1,"node":"c","earlier":["a","b"]}"#),
+            (&a, r#"{"version":1,"node":"a","earlier":[]}"#),
+            (&b, r#"{"version":1,"node":"b","earlier":["a"]}"#),
+            (&back, r#"{"version":1,"node":"a","earlier":["a","b"]}"#),
+            (&back.renamed("c"), r#"{"version":1,"node":"c","earlier":["a","b"]}"#),
         ] {
             assert_eq!(round_trip(name), (name.clone(), format!("{text}\n")));
             assert_eq!(name.first(), "a");
@@ -189,7 +190,7 @@ mod tests {
     fn what_a_later_release_wrote_is_not_guessed_at() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
-        for text in [r#"{"v":2,"node":"a","earlier":[]}"#, "", "a", r#"{"v":1}"#] {
+        for text in [r#"{"version":2,"node":"a","earlier":[]}"#, "", "a", r#"{"v":1}"#] {
             fs::write(&path, text).unwrap();
             let refused = NodeName::recall(&path, "a").unwrap_err().to_string();
             assert!(refused.contains(path.to_str().unwrap()), "{refused}");

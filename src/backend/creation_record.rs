@@ -13,6 +13,9 @@ use crate::topology::Domains;
 /// The only version there is. A higher one was written by a later release, and is not guessed at.
 pub const VERSION: u32 = 1;
 
+/// Fields of a later release in a record: they are kept when it is written again.
+pub type Unknown = serde_json::Map<String, serde_json::Value>;
+
 /// How a volume was asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CreationRequest {
@@ -32,6 +35,9 @@ pub struct CreationRequest {
     pub source: Option<Source>,
     /// The file system it is for.
     pub fs_type: Option<String>,
+    /// What this release does not know.
+    #[serde(flatten)]
+    pub unknown: Unknown,
 }
 
 /// What topology chose for a volume, beside its pool.
@@ -57,6 +63,7 @@ impl CreationRequest {
             parameters: new.parameters.clone(),
             mutable_parameters: new.mutable_parameters.clone(),
             source: new.source.as_ref().map(|(source, _)| source.clone()),
+            unknown: Unknown::new(),
         }
     }
 

@@ -20,6 +20,7 @@ mod csi_v0_mesos;
 mod csi_v0_node;
 mod devices;
 mod door;
+mod formats;
 mod full_disk;
 mod growth;
 mod impossible;

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::creation_record::{CreationRequest, VERSION};
+use crate::backend::creation_record::{CreationRequest, Unknown, VERSION};
 use crate::backend::{NewVolume, Publication, PublishedBy};
 use crate::csi::Capability;
 
@@ -22,6 +22,9 @@ pub(super) struct VolumeRecord {
     pub incarnation: String,
     pub created: Time,
     pub size: u64,
+    /// What this release does not know.
+    #[serde(flatten)]
+    pub unknown: Unknown,
 }
 
 /// How a snapshot was asked for.
@@ -75,6 +78,7 @@ impl VolumeRecord {
             incarnation,
             created: Time::now(),
             size,
+            unknown: Unknown::new(),
         }
     }
 }

@@ -188,6 +188,7 @@ fn context_of<'a>(request: &'a NodePublishUnstaged, before: Option<&NodeRecord>)
 mod tests {
     use super::*;
     use crate::backend::AttachedImage;
+    use crate::backend::creation_record::Unknown;
     use crate::secrets::Secrets;
     use crate::volume::request::{Capability, Map, Mode};
     use crate::volume::tests::Scene;
@@ -225,6 +226,7 @@ mod tests {
             published: PublishedBy::Node,
             attached: AttachedImage::default(),
             begun: None,
+            unknown: Unknown::new(),
         };
         let mut enter = |request| enter_target(&id, &mut record, request, "ext4", SingleNodeTargets::Lenient);
         enter(first).expect("the first one");

@@ -9,6 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::backend::creation_record::Unknown;
 use crate::backend::{AttachedImage, PublishedBy};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -44,6 +45,9 @@ pub struct NodeRecord {
     /// What was begun on its file system and is not known to have ended.
     #[serde(rename = "begun", default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<BegunWork>,
+    /// What this release does not know.
+    #[serde(flatten)]
+    pub unknown: Unknown,
 }
 
 /// A path a volume is staged or published at.
@@ -68,6 +72,9 @@ pub struct Use {
     /// removed once it does not. Of targets alone.
     #[serde(rename = "left_behind")]
     pub left_behind: bool,
+    /// What this release does not know.
+    #[serde(flatten)]
+    pub unknown: Unknown,
 }
 
 /// How a use was asked for.
@@ -146,7 +153,15 @@ struct RecordedImage {
 impl Use {
     /// A use for which nothing was made.
     pub fn new(kind: UseKind, path: &str, mode: Mode, read_only: bool) -> Self {
-        Self { path: path.to_string(), kind, mode, read_only, made: Made::default(), left_behind: false }
+        Self {
+            path: path.to_string(),
+            kind,
+            mode,
+            read_only,
+            made: Made::default(),
+            left_behind: false,
+            unknown: Unknown::new(),
+        }
     }
 
     /// Whether it is a staging path; else it is a target.
@@ -246,6 +261,7 @@ impl Operations {
             published: PublishedBy::Controller,
             attached: AttachedImage::default(),
             begun: None,
+            unknown: Unknown::new(),
         }
     }
 
@@ -335,6 +351,7 @@ mod tests {
             published: PublishedBy::Node,
             attached: AttachedImage { image: "10ab".into(), publication: "0123".into() },
             begun: None,
+            unknown: Unknown::new(),
         };
         let uses = serde_json::json!([
             {
@@ -352,6 +369,20 @@ mod tests {
             assert_eq!(value["uses"], uses);
             assert_eq!(NodeRecord::decode(value), Some(record));
         }
+    }
+
+    #[test]
+    fn fields_of_a_later_release_survive() {
+        let value = serde_json::json!({
+            "volume": "local:n:::o:1", "boot": "b", "access": Access::Block, "read_only": false,
+            "uses": [{
+                "path": "/s", "kind": "staging", "mode": Mode::SingleNodeWriter, "read_only": false,
+                "made": {"itself": false, "parents": []}, "left_behind": false, "later": 1,
+            }],
+            "published_by": "node", "attached": {"image": "", "publication": ""}, "later": {"a": [2]},
+        });
+        let record = NodeRecord::decode(value.clone()).expect("it is known enough");
+        assert_eq!(record.encode().expect("encodes"), value);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use crate::backend::creation_record::Unknown;
 use crate::backend::{AttachedImage, Attachment, NodeContext, PublishedBy};
 use crate::csi::CONTEXT_KEY;
 use crate::dispatch::Call;
@@ -172,6 +173,7 @@ impl Operations {
             },
             attached: AttachedImage::default(),
             begun,
+            unknown: Unknown::new(),
         }
     }
 

@@ -5,6 +5,7 @@
 use parking_lot::Mutex;
 
 use super::*;
+use crate::backend::creation_record::Unknown;
 use crate::backend::rbd::tests::{ONE, TWO};
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::{ImageRef, LockRequest, LockTarget};
@@ -329,6 +330,7 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
             published: PublishedBy::Node,
             attached: AttachedImage::default(),
             begun: None,
+            unknown: Unknown::new(),
         };
         operations.remember(&staged, &record)
     });

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::NewVolume;
 use crate::backend::ceph::cache::Cache;
-use crate::backend::creation_record::{CreationRequest, Placed, VERSION, from_bytes, to_bytes};
+use crate::backend::creation_record::{CreationRequest, Placed, Unknown, VERSION, from_bytes, to_bytes};
 use crate::backend::rbd::names::RECORD_KEY;
 use crate::backend::rbd::parameters::Settings;
 use crate::csi::Map;
@@ -26,6 +26,9 @@ pub(crate) struct Record {
     /// What topology chose, where it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placed: Option<Placed>,
+    /// What this release does not know.
+    #[serde(flatten)]
+    unknown: Unknown,
 }
 
 impl Record {
@@ -36,6 +39,7 @@ impl Record {
             asked: CreationRequest::new(new, settings.fs_type_for(&new.capabilities)),
             first_id: None,
             placed,
+            unknown: Unknown::new(),
         }
     }
 
@@ -102,7 +106,16 @@ mod tests {
     use crate::backend::rbd::tests::wanted;
     use crate::topology::Domains;
 
-    /// Records of 0.1.0 say nothing of topology, and it passes over what it does not know in others.
+    #[test]
+    fn fields_of_a_later_release_survive() {
+        let record = Record::new(&wanted("a", 1 << 20, None), &Settings::default(), None);
+        let mut value = serde_json::to_value(&record).unwrap();
+        value["later"] = 1.into();
+        value["asked"]["later"] = 2.into();
+        let written = Record::parse(&value.to_string()).unwrap().text().unwrap();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&written).unwrap(), value);
+    }
+
     #[test]
     fn what_topology_chose_is_written_only_where_it_did() {
         let record = |placed| Record::new(&wanted("a", 1 << 20, None), &Settings::default(), placed);
