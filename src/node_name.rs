@@ -190,7 +190,7 @@ mod tests {
     fn what_a_later_release_wrote_is_not_guessed_at() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
-        for text in [r#"{"version":2,"node":"a","earlier":[]}"#, "", "a", r#"{"v":1}"#] {
+        for text in [r#"{"version":2,"node":"a","earlier":[]}"#, "", "a", r#"{"version":1}"#] {
             fs::write(&path, text).unwrap();
             let refused = NodeName::recall(&path, "a").unwrap_err().to_string();
             assert!(refused.contains(path.to_str().unwrap()), "{refused}");

@@ -103,7 +103,7 @@ impl Scene {
 fn a_start_under_another_name_is_refused_and_changes_nothing() {
     let Scene { scratch, used, .. } = Scene::end_of_node_1();
     let before = files(&scratch).map(|path| fs::read_to_string(path).expect("the name"));
-    assert_eq!(before, ["{\"v\":1,\"node\":\"node-1\",\"earlier\":[]}\n"; 2]);
+    assert_eq!(before, ["{\"version\":1,\"node\":\"node-1\",\"earlier\":[]}\n"; 2]);
     refuses_to_start(&named(&scratch, "node-2"), "node-1", "node-2");
     refuses_to_start(&named(&scratch, "node-2").set("CEPHLET_SERVICES", "node"), "node-1", "node-2");
     refuses_to_start(&named(&scratch, "node-2").set("CEPHLET_SERVICES", "controller"), "node-1", "node-2");
