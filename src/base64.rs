@@ -1,6 +1,6 @@
 //! Base64 with padding (RFC 4648, section 4), in which Ceph writes its keys.
 
-/// The bytes that a text stands for; None if it is no base64.
+/// Decodes a text; None if it is not valid base64.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let text = text.as_bytes();
     let padding = text.iter().rev().take_while(|digit| **digit == b'=').count();
@@ -44,7 +44,7 @@ mod tests {
         assert_eq!(decode("Zm8=").unwrap(), b"fo");
         assert_eq!(decode("Zm9v").unwrap(), b"foo");
         assert_eq!(decode("+/+/").unwrap(), [0xfb, 0xff, 0xbf]);
-        // type 1 (AES), when it was made, length 16, the key itself
+        // type 1 (AES), time of creation, length 16, the key itself
         let key = decode("AQBSdFhcAAAAABAAyE7z2Tq1kKYXvIRd1Hh6Xw==").unwrap();
         assert_eq!((key.len(), &key[..2], &key[10..12]), (28, &[1, 0][..], &[16, 0][..]));
     }

@@ -1,4 +1,4 @@
-//! Times as people and programs read them: UTC, ISO 8601; and the clock that all processes of a boot share.
+//! Timestamps in UTC (ISO 8601), and the clock that all processes of one boot share.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ pub fn rfc3339(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// How long this machine has run, suspended or not: the same clock for every process of a boot.
+/// The time since boot, including suspended time. All processes of one boot see the same clock.
 pub fn since_boot() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs().try_into().unwrap_or_default())
@@ -44,8 +44,8 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
-/// A time as `ceph` prints it (`2026-11-21T08:32:30.332627+0000`), or rbd-mirror with TZ=UTC (`2026-11-24
-/// 22:24:38`), to the second; None if it is none.
+/// A time, to the second, as `ceph` prints it (`2026-11-21T08:32:30.332627+0000`), or rbd-mirror with TZ=UTC
+/// (`2026-11-24 22:24:38`); None for any other text.
 pub fn timestamp(text: &str) -> Option<SystemTime> {
     let numbers = text.get(..19)?.split(['-', 'T', ' ', ':']).map(str::parse);
     let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;
@@ -53,8 +53,8 @@ pub fn timestamp(text: &str) -> Option<SystemTime> {
     instant([year, month, day], [hour, minute, second])
 }
 
-/// The time of a date (year, month, day) and of a clock (hours, minutes, seconds); None if there is no such
-/// time.
+/// The time for a date (year, month, day) and a time of day (hours, minutes, seconds); None if a number is
+/// out of range.
 pub fn instant([year, month, day]: [u64; 3], [hour, minute, second]: [u64; 3]) -> Option<SystemTime> {
     if hour > 23 || minute > 59 || second > 60 {
         return None;

@@ -1,6 +1,6 @@
-//! The terms in which volumes are asked for and described: how large, how reached, by whom, from what, where.
-//! Whoever speaks of volumes uses them: the operations, the backends behind them, and the protocols and
-//! commands before them. What records hold of them has its words here, too.
+//! The types that describe volumes: size, access, access mode, source, topology. The operations, the backends
+//! behind them, and the protocols and commands in front of them use these types. Their names in records are
+//! defined here, too.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 /// The key of a volume's context that says which file system it was made for.
 pub const CONTEXT_KEY: &str = "fsType";
 
-/// The key of a volume's context that says which part a replicated volume has. It changes: no node is given
-/// it, and nobody is held to it.
+/// The key of a volume's context for the role of a replicated volume. The role changes, so nodes do not
+/// receive it, and no request is compared with it.
 pub const ROLE_KEY: &str = "replicationRole";
 
 /// The parameter for the file system of a volume, by the name ceph-csi and the Kubernetes sidecars use.
@@ -23,7 +23,7 @@ pub const METADATA: &str = "csi.storage.k8s.io/";
 /// File systems the node can make and grow.
 pub const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 
-/// File systems that are mounted and grown where a volume has them already, and never made.
+/// File systems that the node mounts and grows on volumes that already have them, but never makes.
 pub const OLD_FILE_SYSTEMS: [&str; 2] = ["ext2", "ext3"];
 
 /// Whether a volume can have a file system of this name.
@@ -31,26 +31,26 @@ pub fn is_file_system(name: &str) -> bool {
     FILE_SYSTEMS.contains(&name) || OLD_FILE_SYSTEMS.contains(&name)
 }
 
-/// The file system of a volume that is mounted without naming one.
+/// The file system for a mount that names none.
 pub const DEFAULT_FILE_SYSTEM: &str = "ext4";
 
-/// How messages begin that send the caller to another node. Nomad asks its plugin's next controller on
-/// exactly these words (nomad/client_csi_endpoint.go, isRetryable), and no code will make it do so.
+/// How messages begin that send the caller to another node. On exactly these words Nomad asks its plugin's
+/// next controller (nomad/client_csi_endpoint.go, isRetryable); no gRPC code makes Nomad do so.
 pub const ANOTHER_NODE: &str = "Unknown node";
 
-/// What messages say of a promotion or demotion that may go well when it is tried again: something of the
-/// other side is still on its way.
+/// A part of the errors of a promotion or demotion that can succeed when it is retried: an update from the
+/// other side has not arrived yet.
 pub const NOT_YET: &str = "not yet";
 
 /// Opaque string pairs: parameters, contexts, topology segments.
 pub type Map = BTreeMap<String, String>;
 
-/// How many bytes a volume must and may have. Zero means "not said", in bytes.
+/// The limits of a volume's size. Zero means "not given".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SizeRange {
-    /// At least this many.
+    /// The least number of bytes.
     pub required: u64,
-    /// At most this many; zero is no limit.
+    /// The greatest number of bytes; zero is no limit.
     pub limit: u64,
 }
 
@@ -100,7 +100,7 @@ pub fn split_options(item: &str) -> Vec<String> {
     options.map(str::trim).filter(|option| !option.is_empty()).map(String::from).collect()
 }
 
-/// Who may reach a volume at once, and how (CSI "AccessMode").
+/// How many nodes may use a volume at once, and how (CSI "AccessMode").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "&str")]
 pub enum Mode {
@@ -125,7 +125,7 @@ impl Mode {
         (Self::SingleNodeMultiWriter, "single-node-multi-writer"),
     ];
 
-    /// The mode of the specification's number; None for UNKNOWN and for numbers of the future.
+    /// The mode for a number of the specification; None for UNKNOWN and for numbers that are not known here.
     pub fn from_number(number: i32) -> Option<Self> {
         Self::WORDS.into_iter().map(|(mode, _)| mode).find(|mode| mode.number() == number)
     }
@@ -140,12 +140,12 @@ impl Mode {
         Self::WORDS.into_iter().find(|row| row.1 == word).map(|(mode, _)| mode)
     }
 
-    /// Nobody may write.
+    /// Whether no node may write.
     pub fn is_read_only(self) -> bool {
         matches!(self, Self::SingleNodeReaderOnly | Self::MultiNodeReaderOnly)
     }
 
-    /// More than one node may have the volume at once.
+    /// Whether more than one node may have the volume at once.
     pub fn is_multi_node(self) -> bool {
         matches!(self, Self::MultiNodeReaderOnly | Self::MultiNodeSingleWriter | Self::MultiNodeMultiWriter)
     }
@@ -171,13 +171,13 @@ pub struct Capability {
     /// Block device or file system.
     #[serde(rename = "access")]
     pub access: Access,
-    /// Who may reach it.
+    /// Who may use the volume.
     #[serde(rename = "mode")]
     pub mode: Mode,
 }
 
 impl fmt::Display for Capability {
-    /// Without the flags themselves, which the specification counts as sensitive.
+    /// Omits the flags themselves, which the specification counts as sensitive.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.access {
             Access::Block => write!(f, "a block device for {:?}", self.mode),
@@ -189,8 +189,8 @@ impl fmt::Display for Capability {
 }
 
 impl Capability {
-    /// The same for a record that everybody can read who can read the volume's metadata: flags may be
-    /// sensitive (CSI, "MountVolume.mount_flags").
+    /// The same without its flags, for a record. Every client that can read the volume's metadata can read
+    /// the record, and flags may be sensitive (CSI, "MountVolume.mount_flags").
     #[must_use]
     pub fn without_flags(&self) -> Self {
         let access = match &self.access {
@@ -200,7 +200,7 @@ impl Capability {
         Self { access, mode: self.mode }
     }
 
-    /// The file system that it names, if it does.
+    /// The file system that the capability names, if any.
     pub fn fs_type(&self) -> Option<&str> {
         match &self.access {
             Access::Mount { fs_type, .. } if !fs_type.is_empty() => Some(fs_type),
@@ -208,14 +208,14 @@ impl Capability {
         }
     }
 
-    /// The file system that it names, where that is another than the volume was made for. Where either is
-    /// not known, both agree.
+    /// The file system that the capability names, if the volume was made for a different one. If one of the
+    /// two is unknown, there is no difference.
     pub fn other_file_system(&self, made_for: Option<&str>) -> Option<&str> {
         self.fs_type().filter(|fs_type| made_for.is_some_and(|made_for| made_for != *fs_type))
     }
 }
 
-/// What a new volume starts out as a copy of. The ID is kept as it came, for look-up and for the answer.
+/// The source of which a new volume is a copy. The ID keeps the caller's spelling, for look-up and response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
     /// A snapshot's ID.
@@ -229,7 +229,7 @@ pub enum Source {
 /// Where a volume must and should be reachable (CSI "TopologyRequirement").
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopologyRequirement {
-    /// At least one of these must reach it; empty is no demand.
+    /// At least one of these must reach the volume; an empty list demands nothing.
     pub requisite: Vec<Map>,
     /// In order of preference.
     pub preferred: Vec<Map>,

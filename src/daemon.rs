@@ -1,8 +1,8 @@
 //! The order of start-up and of shutdown.
 //!
 //! Start: signals → lock of the state directory → journal → backends → recovery → workers → socket → READY.
-//! End: STOPPING → no new calls, which takes the socket away → those under way until the deadline → kill and
-//! reap what remains → journal synced → lock released. Volumes stay mounted.
+//! Stop: STOPPING → no new calls (the socket disappears) → calls in progress may end until the deadline →
+//! remaining processes are killed and reaped → journal synced → lock released. Volumes stay mounted.
 
 mod name;
 mod settings;
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::ceph::fencing::Fences;
+use crate::backend::ceph::{Programs, Session, session};
 use crate::backend::local::Local;
 use crate::backend::rbd::node::Mapper;
 use crate::backend::rbd::tool::cli::CommandTool;
@@ -24,7 +25,7 @@ use crate::clusters::{ClusterSource, Clusters};
 use crate::config::{BackendName, Config};
 use crate::dispatch::{LockTable, ObjectLocks, Workers};
 use crate::error::{Error, Result};
-use crate::exec::{ProcessLimits, Processes, Runner, Tools};
+use crate::exec::{ProcessLimits, Processes, Tool, Tools};
 use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::bridge::{Answer, Bridge};
 use crate::grpc::{self, Server};
@@ -45,27 +46,27 @@ use self::name::{own_name, remember_name};
 /// How long the calls under way may take to end after SIGTERM. The unit's TimeoutStopSec is longer.
 const DRAIN: Duration = Duration::from_secs(20);
 
-/// How long what is still running after that gets before it is killed.
+/// How long to wait for the end of processes that still run after that.
 const KILL: Duration = Duration::from_secs(5);
 
-/// How long the calls whose processes are gone get to say so, to write down what they did and to be answered.
+/// How long calls whose processes have ended may take to record what they did and to send the answer.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// How long a daemon that died may still hold the state directory: a process that it had forked at that
-/// moment does until its exec.
+/// How long the state directory may stay locked after a daemon died: a process that the daemon had just
+/// forked holds the lock until its exec.
 const DYING: Duration = Duration::from_secs(10);
 
-/// How often to check whether it is free.
+/// How often to check whether the state directory is free.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// How often to check whether a file of settings has changed: a few stat calls.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The exit status of a daemon that ends so that the orchestrator asks the next one for its topology. It is
-/// no success (EX_TEMPFAIL of sysexits.h): supervisors that restart only what failed are to restart it.
+/// The exit status of a daemon that ends so that the orchestrator asks the next daemon for its topology. It
+/// is a failure (EX_TEMPFAIL of sysexits.h): supervisors that restart only after a failure must restart it.
 pub const TOPOLOGY_CHANGED: u8 = 75;
 
-/// Runs the daemon until it is told to end or can no longer keep its word.
+/// Runs the daemon until a signal, a fatal error or a change of the topology ends it.
 pub fn run(config: &Config) -> ExitCode {
     crate::logging::start(&config.log, config.journal_stream.as_deref());
     match Daemon::start(config) {
@@ -86,6 +87,7 @@ struct Daemon {
     jobs: Arc<JobQueue>,
     running: Arc<ActiveCalls>,
     processes: Arc<Processes>,
+    programs: Programs,
     journal: Arc<Journal>,
     clusters: Arc<Clusters>,
     topology: Arc<NodeTopology>,
@@ -97,9 +99,9 @@ impl Daemon {
     fn start(config: &Config) -> Result<Self> {
         #[cfg(feature = "crash-points")]
         crate::sys::crash::arm(config.crash_at);
-        // Before any thread: directories above targets are made with the modes of `mkdir -p`.
+        // Before any thread starts, so that directories above targets get the modes of `mkdir -p`.
         crate::sys::process::set_usual_umask();
-        // Before any thread, so that every thread has the signals blocked or handled.
+        // Before any thread starts, so that every thread has the signals blocked or handled.
         let signals = Signals::register().map_err(|error| Error::io("register signal handlers", &error))?;
         let notifier = Notifier::new(config.notify_socket.as_deref());
         let layout = Layout::new(config);
@@ -107,14 +109,20 @@ impl Daemon {
         let node = own_name(config, &layout)?;
         let journal = open_journal(&layout, &signals)?;
         let processes = start_processes(config)?;
+        let programs = programs(config, &layout, &processes);
         let clusters = Arc::new(Clusters::load(ClusterSource::new(config)));
         let topology = Arc::new(open_topology(config, &clusters).map_err(Error::precondition)?);
         let locks = LockTable::new(config.lock_slots, config.lock_wait, Bridge::is_retryable);
         let object_locks: Arc<dyn ObjectLocks> = Arc::new(Arc::clone(&locks));
         let renames: Arc<dyn BegunRenames> = Arc::clone(&journal) as _;
         let background = (Arc::new(JobQueue::default()), Arc::clone(&object_locks), renames);
-        let operations =
-            assemble(config, (layout, &node), (&journal, &processes), (&clusters, &topology), background)?;
+        let operations = assemble(
+            config,
+            (layout, &node),
+            (&journal, &processes, &programs),
+            (&clusters, &topology),
+            background,
+        )?;
         let operations = Arc::new(operations);
         recover(config, &operations, &object_locks)?;
         remember_name(config, &operations.layout, &node)?;
@@ -125,7 +133,7 @@ impl Daemon {
         let workers = Arc::new(Workers::start(config.workers, config.queue)?);
         let bridge = Bridge::new(Arc::clone(&workers), Arc::clone(&locks), Arc::clone(&running));
         let lock = operations.layout.socket_lock(&config.endpoint);
-        let settings = settings::in_force(config, &processes, &clusters, &topology);
+        let settings = settings::in_force(config, programs.clone(), &clusters, &topology);
         let services =
             grpc::services(&bridge, &config.name, &operations, config.services.controller, settings);
         let server = Server::open(&config.endpoint, &lock, services)?;
@@ -138,6 +146,7 @@ impl Daemon {
             jobs,
             running,
             processes,
+            programs,
             journal,
             clusters,
             topology,
@@ -155,8 +164,8 @@ impl Daemon {
         outcome
     }
 
-    /// Waits for the end, and lets clusters and topology follow their files meanwhile. A poisoned journal
-    /// ends the daemon: it could no longer keep what it acknowledges.
+    /// Waits for the end of the daemon. Meanwhile clusters and topology follow their files. A poisoned
+    /// journal ends the daemon, as it could no longer keep what the daemon acknowledges.
     fn wait(&self) -> ExitCode {
         loop {
             let event = self.signals.next_within(LOOK);
@@ -190,14 +199,15 @@ impl Daemon {
             self.running.in_progress()
         );
         let mut server = self.server;
-        // What they wait for may take longer than the daemon has.
+        // Calls and jobs may wait for longer than the time that the daemon has left.
         self.workers.end_pauses();
         self.jobs.stop();
         if !server.drain(Instant::now() + DRAIN) {
             log::warn!("{} calls are still under way: what they run is ended", self.running.in_progress());
         }
-        // The calls that wait for it are answered now, and those that wait behind them: a formatting
-        // goes on for longer.
+        // Calls that wait for a process are answered now, and so are the calls queued behind them. Only a
+        // formatting goes on after that.
+        self.programs.end();
         self.processes.shutdown(Instant::now() + KILL);
         self.locks.close(Error::unavailable("cephlet is stopping; send the request again when it is back"));
         if !self.workers.drain(Instant::now() + LAST_WORDS) {
@@ -215,7 +225,7 @@ impl Daemon {
     }
 }
 
-/// Locks the state directory; None while another process has it.
+/// Locks the state directory; None while another process holds the lock.
 fn try_lock_state(layout: &Layout) -> Result<Option<FileLock>> {
     let path = layout.state_lock();
     crate::sys::file::ensure_dir(layout.state_dir())
@@ -261,13 +271,13 @@ fn open_topology(config: &Config, clusters: &Clusters) -> Result<NodeTopology, S
     NodeTopology::load(name, topology, crush_location.clone(), clusters.takeover())
 }
 
-/// Jobs, the locks that they share with calls, and the renames that calls leave to them.
+/// Jobs, the locks that they share with calls, and the renames that calls leave to jobs.
 type Background = (Arc<JobQueue>, Arc<dyn ObjectLocks>, Arc<dyn BegunRenames>);
 
 fn assemble(
     config: &Config,
     (layout, node): (Layout, &NodeName),
-    (journal, processes): (&Arc<Journal>, &Arc<Processes>),
+    (journal, processes, programs): (&Arc<Journal>, &Arc<Processes>, &Programs),
     (clusters, topology): (&Arc<Clusters>, &Arc<NodeTopology>),
     background: Background,
 ) -> Result<Operations> {
@@ -275,8 +285,15 @@ fn assemble(
     let boot_id = crate::sys::random::boot_id().map_err(|error| Error::io("read the boot id", &error))?;
     let jobs = Arc::clone(&background.0);
     Ok(Operations {
-        backends: backends(config, (&layout, node), &kernel, processes, (clusters, topology), background)?,
-        fencing: fencing(config, processes, clusters),
+        backends: backends(
+            config,
+            (&layout, node),
+            &kernel,
+            (processes, programs),
+            (clusters, topology),
+            background,
+        )?,
+        fencing: fencing(config, programs.clone(), clusters),
         journal: Arc::clone(journal),
         kernel,
         runner: Arc::clone(processes) as _,
@@ -291,12 +308,12 @@ fn assemble(
     })
 }
 
-/// The kinds of storage that are wanted; all where nobody says, as one may be set up later.
+/// The wanted kinds of storage. Without a setting these are all kinds, as one may be set up later.
 fn backends(
     config: &Config,
     (layout, node): (&Layout, &NodeName),
     kernel: &Kernel,
-    processes: &Arc<Processes>,
+    (processes, programs): (&Arc<Processes>, &Programs),
     (clusters, topology): (&Arc<Clusters>, &Arc<NodeTopology>),
     background: Background,
 ) -> Result<Backends> {
@@ -308,7 +325,7 @@ fn backends(
         backends.push(Arc::new(Local::open(root, node, &config.name, loops, identity)?));
     }
     if config.wants(BackendName::Rbd).unwrap_or(true) {
-        let tool = Arc::new(command_tool(config, layout, processes));
+        let tool = Arc::new(command_tool(config, layout, programs.clone()));
         let runner = Arc::clone(processes) as _;
         let mapper = Mapper::new(kernel.clone(), runner, layout.map_locks(), Arc::clone(topology));
         let tag = tag::controller_tag(&layout.controller_tag())?;
@@ -322,19 +339,25 @@ fn backends(
     Ok(Backends::new(backends))
 }
 
-fn command_tool(config: &Config, layout: &Layout, processes: &Arc<Processes>) -> CommandTool {
-    CommandTool::new(Arc::clone(processes) as _, config.tool_timeout, layout.promotions())
+/// What asks the Ceph clusters.
+fn programs(config: &Config, layout: &Layout, processes: &Arc<Processes>) -> Programs {
+    let session = config.session.then(|| {
+        let interpreter = session::interpreter(processes.path(Tool::Ceph));
+        let lock = std::fs::File::create(layout.session_lock()).ok()?;
+        let times = (config.tool_timeout, config.session_idle);
+        Some(Arc::new(Session::new((Arc::clone(processes), interpreter), Arc::new(lock), times)))
+    });
+    Programs::new(Arc::clone(processes) as _, session.flatten())
 }
 
-/// Who shuts hosts out of the Ceph clusters.
-fn fencing(
-    config: &Config,
-    processes: &Arc<Processes>,
-    clusters: &Arc<Clusters>,
-) -> Option<Arc<dyn Fencing>> {
+fn command_tool(config: &Config, layout: &Layout, programs: Programs) -> CommandTool {
+    CommandTool::new(programs, config.tool_timeout, layout.promotions())
+}
+
+/// The operations that shut hosts out of the Ceph clusters.
+fn fencing(config: &Config, programs: Programs, clusters: &Arc<Clusters>) -> Option<Arc<dyn Fencing>> {
     let wanted = config.wants(BackendName::Rbd).unwrap_or(true);
-    let runner: Arc<dyn Runner> = Arc::clone(processes) as _;
-    wanted.then(|| Arc::new(Fences::new(Arc::clone(clusters), Arc::new(runner))) as _)
+    wanted.then(|| Arc::new(Fences::new(Arc::clone(clusters), Arc::new(programs))) as _)
 }
 
 fn recover(config: &Config, operations: &Arc<Operations>, locks: &Arc<dyn ObjectLocks>) -> Result<()> {
@@ -355,7 +378,7 @@ mod tests {
     use crate::ids::Place;
     use crate::journal::ram::RamDisk;
 
-    /// A host whose /etc/ceph is missing at one start has its RBD volumes mounted all the same.
+    /// On a host whose /etc/ceph is missing at a start, RBD volumes are still mounted.
     #[test]
     fn rbd_is_there_before_its_cluster_is_and_is_not_offered() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
 //! The one error type of the daemon.
 //!
 //! A [`Kind`] is a meaning the CSI specification knows, not a gRPC code: only the gRPC layer turns kinds into
-//! codes. The message is for the person who reads it at night: what happened, to which volume, what to do.
-//! The cause keeps errno or exit status.
+//! codes. The message tells an operator what happened, to which volume, and what to do. The cause keeps errno
+//! or exit status.
 
 use std::fmt;
 use std::io;
@@ -21,15 +21,15 @@ pub enum Kind {
     AlreadyExists,
     /// Another operation on the same object holds it.
     Busy,
-    /// A list was asked to go on from a token that this plugin never gave.
+    /// The page token of a list request did not come from this plugin.
     BadToken,
     /// The object is in use or in the wrong state.
     Precondition,
-    /// The object was to go, but snapshots live that need it.
+    /// The object cannot be deleted, because there are snapshots that need it.
     HasSnapshots,
     /// The size cannot be provided.
     OutOfRange,
-    /// Storage is used up.
+    /// The storage is full.
     NoSpace,
     /// The plugin or its storage cannot serve this now.
     Unavailable,
@@ -67,8 +67,8 @@ impl Error {
     }
 
     /// A failed system call: `action` says what was tried and on what ("create /var/lib/…/image"). ENOSPC and
-    /// EDQUOT become [`Kind::NoSpace`]; everything else is [`Kind::Internal`] until somebody who knows more
-    /// says otherwise.
+    /// EDQUOT become [`Kind::NoSpace`]; everything else is [`Kind::Internal`], unless the caller sets another
+    /// kind.
     pub fn io(action: impl fmt::Display, cause: &io::Error) -> Self {
         let errno = cause.raw_os_error();
         let kind = match errno {
@@ -141,7 +141,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Shorthands that name the kind where the error is made.
+/// Constructors that are named after the kind of the error.
 macro_rules! shorthand {
     ($($(#[$doc:meta])* $name:ident => $kind:ident;)*) => {
         impl Error {

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 /// The largest file that is read: none of them should have more than a few kilobytes.
 const LARGEST: u64 = 1 << 20;
 
-/// What was looked at, with its state at that moment.
+/// The files that were looked at, each with its state at that time.
 #[derive(Debug, Default)]
 pub struct Files(Vec<(PathBuf, Option<Stamp>)>);
 
-/// What tells one state of a file from another: also where an editor has put another file in its place.
+/// The state of a file. It also changes when an editor puts another file in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -21,7 +21,7 @@ struct Stamp {
 }
 
 impl Files {
-    /// Reads a file of text. Its state is noted before: a change during the reading is seen later.
+    /// Reads a text file. Its state is noted first, so that a later check notices a change during the read.
     pub fn read(&mut self, path: &Path) -> Result<String, String> {
         let stamp = self.note(path);
         if stamp.is_some_and(|stamp| stamp.size > LARGEST) {
@@ -30,12 +30,12 @@ impl Files {
         fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Whether there is such a file.
+    /// Whether the file exists.
     pub fn exists(&mut self, path: &Path) -> bool {
         self.note(path).is_some()
     }
 
-    /// Whether any of them, also one that was missing, is another now.
+    /// Whether any of the files has changed since. A file that was missing counts, too.
     pub fn have_changed(&self) -> bool {
         self.0.iter().any(|(path, stamp)| Stamp::of(path) != *stamp)
     }

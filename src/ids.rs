@@ -2,9 +2,9 @@
 //!
 //! An ID is readable: backend, cluster, pool (or file system), namespace (or group), object and incarnation,
 //! each percent-encoded and joined by `:`, at most 128 bytes. `rbd:main:vms::csi-vol-…:10309e725270` is a
-//! volume; the ID of its snapshot adds `@KEY-R`. A source that its incarnation alone leads to has no object
-//! in the IDs of its snapshots: `local:node7:::5f0c…@KEY-R`. What does not parse is an ID that was never
-//! given: no such object.
+//! volume; the ID of its snapshot adds `@KEY-R`. If the incarnation alone identifies a source, the IDs of its
+//! snapshots have no object: `local:node7:::5f0c…@KEY-R`. A text that does not parse is an ID that this
+//! plugin never gave: there is no such object.
 
 use std::fmt;
 
@@ -16,13 +16,13 @@ use crate::sys::random;
 /// The longest ID the CSI specification lets a plugin give, in bytes.
 pub const MAX_ID: usize = 128;
 
-/// How the names of the objects of volumes begin.
+/// The prefix of the names of the objects of volumes.
 pub const VOLUME: &str = "csi-vol-";
 
 /// How many digits a key has: 65 bits of the hash.
 const KEY_DIGITS: usize = 13;
 
-/// How many digits are drawn for a name that is never used again: 40 bits.
+/// How many random digits a name gets that is never used again: 40 bits.
 const DRAWN_DIGITS: usize = 8;
 
 /// The length of the longest slug.
@@ -34,7 +34,7 @@ const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 /// The length of the longest name of a volume's object: `csi-vol-SLUG-KEY`.
 const LONGEST_VOLUME: usize = VOLUME.len() + MAX_SLUG + "-".len() + KEY_DIGITS;
 
-/// How many bytes cluster, pool and namespace take at most, encoded, in the IDs of snapshots of images:
+/// The most bytes that cluster, pool and namespace may take, encoded, in the IDs of snapshots of images:
 /// `rbd:CLUSTER:POOL:NAMESPACE:csi-vol-SLUG-KEY:IMAGE@KEY-R`. The ids of images have up to 20 characters.
 pub const MAX_RBD_PLACE: usize =
     MAX_ID - "rbd:::::@-".len() - LONGEST_VOLUME - 20 - KEY_DIGITS - DRAWN_DIGITS;
@@ -43,11 +43,11 @@ pub const MAX_RBD_PLACE: usize =
 /// `local:NODE:::csi-vol-SLUG-KEY:16`.
 pub const MAX_NODE: usize = MAX_ID - "local:::::".len() - LONGEST_VOLUME - 16;
 
-/// Who holds a volume that is being deleted, where nodes hold those that are given to them: no node can have
-/// that name.
+/// The holder of a volume that is being deleted, where records otherwise have the node that holds the volume.
+/// No node can have this name.
 pub const DELETER: &str = "delete";
 
-/// What is wrong with a node ID, if no node of this plugin can have it.
+/// Refuses a node ID that no node of this plugin can have, and says what is wrong with it.
 pub fn refuse_node(id: &str) -> Result<(), String> {
     let length = encode(id).len();
     if id.is_empty() || id.chars().any(char::is_control) {
@@ -97,16 +97,16 @@ pub struct VolumeId {
 pub struct SnapshotId {
     /// Where it lives.
     pub place: Place,
-    /// The name of the volume's object; None where the incarnation says enough.
+    /// The name of the volume's object; None if the incarnation alone identifies the volume.
     pub object: Option<String>,
     /// The incarnation of the volume.
     pub source: String,
-    /// `KEY-R`: the key of the request's name, and digits that are drawn, so that it is never used again.
+    /// `KEY-R`: the key of the request's name, and random digits, so that the name is never used again.
     pub snapshot: String,
 }
 
-/// The name of the object for a request's name, `csi-vol-[SLUG-]KEY`: two controllers that get the same
-/// request meet at the same object.
+/// The name of the object for a request's name, `csi-vol-[SLUG-]KEY`. Two controllers that get the same
+/// request arrive at the same name.
 pub fn volume_object(instance: &str, name: &str) -> String {
     let key = key("volume", instance, name);
     match slug(name) {
@@ -115,8 +115,8 @@ pub fn volume_object(instance: &str, name: &str) -> String {
     }
 }
 
-/// The same where topology chooses the place: the name is registered in the pool `registry`, and the object
-/// says so, so that its registration is found from the volume's ID alone, also when the object is gone.
+/// The same where topology chooses the place: the name is registered in the pool `registry`. The object's
+/// name contains that pool, so that the volume's ID alone leads to the registration, even without the object.
 pub fn registered_object(instance: &str, name: &str, registry: &str) -> String {
     format!("{}.{}", volume_object(instance, name), encode(registry))
 }
@@ -128,8 +128,8 @@ pub fn registration(object: &str) -> Option<(&str, String)> {
     Some((unregistered_key(named)?, registry))
 }
 
-/// The key in the name of a volume's object, with or without a registry; None for a name that no volume of
-/// ours has.
+/// The key in the name of a volume's object, with or without a registry; None for a name that cephlet gives
+/// no volume.
 pub fn volume_key(object: &str) -> Option<&str> {
     match object.contains('.') {
         true => registration(object).map(|(key, _)| key),
@@ -163,19 +163,19 @@ fn is_slug(text: &str) -> bool {
     !text.is_empty() && slug(text) == text
 }
 
-/// The digits that stand for a request's name: of SHA-256 over kind, instance and name, each but the last
-/// ended by a NUL, the first 65 bits in base32.
+/// The digits that stand for a request's name: the first 65 bits, in base32, of SHA-256 over kind, instance
+/// and name. A NUL follows kind and instance.
 fn key(kind: &str, instance: &str, name: &str) -> String {
     let hash = Sha256::new().chain_update(kind).chain_update([0]).chain_update(instance).chain_update([0]);
     base32(&hash.chain_update(name).finalize(), KEY_DIGITS)
 }
 
-/// Whether text is a key.
+/// Whether the text is a key.
 fn is_key(text: &str) -> bool {
     text.len() == KEY_DIGITS && is_base32(text)
 }
 
-/// Digits for a name that is never used again.
+/// Random digits for a name that is never used again.
 ///
 /// # Errors
 /// Those of getrandom(2).
@@ -185,7 +185,7 @@ pub fn draw() -> Result<String> {
     Ok(base32(&bytes, DRAWN_DIGITS))
 }
 
-/// Whether text is digits as [`draw`] gives them.
+/// Whether the text has the form of digits from [`draw`].
 fn is_drawn(text: &str) -> bool {
     text.len() == DRAWN_DIGITS && is_base32(text)
 }
@@ -213,14 +213,13 @@ pub fn key_of_drawn(text: &str) -> Option<&str> {
 }
 
 impl Place {
-    /// What records are keyed by: the object itself, whatever the text of an ID says about its
-    /// incarnation.
+    /// The key of an object's records. It names the object itself, whatever incarnation an ID has.
     pub fn key(&self, object: &str) -> String {
         let Self { backend, cluster, pool, namespace } = self;
         [backend, cluster, pool, namespace, object].map(encode).join(":")
     }
 
-    /// What the lock of an object is keyed by, which is known before topology has chosen the object's pool.
+    /// The key of an object's lock. It is known before topology has chosen the object's pool.
     pub fn lock_key(&self, object: &str) -> String {
         match registration(object) {
             None => self.key(object),
@@ -228,8 +227,8 @@ impl Place {
         }
     }
 
-    /// Refuses a place where the IDs of images or their snapshots would not fit, before anything is made
-    /// there. The name of an object that is registered contains that of its registry, too.
+    /// Refuses a place whose names make the IDs of images or their snapshots too long, before anything is
+    /// made there. The name of a registered object also contains the name of its registry.
     pub fn fits(&self, registry: Option<&str>) -> Result<()> {
         let names = [&self.cluster, &self.pool, &self.namespace].map(|name| encode(name).len());
         let suffix = registry.map_or(0, |registry| ".".len() + encode(registry).len());
@@ -253,7 +252,7 @@ impl Place {
 }
 
 impl VolumeId {
-    /// Reads an ID; None if this plugin could not have given it and no operator would write it.
+    /// Parses an ID; None for a text that neither this plugin nor an operator would write.
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = within_limit(text)?.split(':');
         let place = Place::parse(&mut fields)?;
@@ -284,7 +283,7 @@ impl VolumeId {
 }
 
 impl SnapshotId {
-    /// Refuses an ID that would not fit, before anything is taken under it.
+    /// Refuses an ID that is too long, before a snapshot is taken under it.
     pub fn fits(&self) -> Result<()> {
         let id = self.to_string();
         match id.len() <= MAX_ID {
@@ -297,7 +296,7 @@ impl SnapshotId {
         }
     }
 
-    /// Reads an ID; None if this plugin could not have given it.
+    /// Parses an ID; None if this plugin could not have given it.
     pub fn parse(text: &str) -> Option<Self> {
         let (source, snapshot) = within_limit(text)?.rsplit_once('@')?;
         let mut fields = source.split(':');
@@ -316,13 +315,13 @@ impl SnapshotId {
         key_of_drawn(&self.snapshot).unwrap_or(&self.snapshot)
     }
 
-    /// The key of the snapshot's lock, known from the request's name alone, before its source is.
+    /// The key of the snapshot's lock. The request's name alone determines it, before the source is known.
     pub fn lock_key(place: &Place, key: &str) -> String {
         place.key(&format!("@{key}"))
     }
 }
 
-/// The last field of an ID, which may be left out; None if it is wrong, or not the last.
+/// The last field of an ID, which may be missing; None if it is malformed or another field follows.
 fn parse_incarnation<'a>(fields: &mut impl Iterator<Item = &'a str>) -> Option<Option<String>> {
     let incarnation = match fields.next() {
         Some(field) => Some(decode(field).filter(|it| !it.is_empty())?),
@@ -351,7 +350,7 @@ fn within_limit(text: &str) -> Option<&str> {
     (text.len() <= MAX_ID).then_some(text)
 }
 
-/// Whether text is hexadecimal digits, as we write them, at least one.
+/// Whether the text is one or more hexadecimal digits in lower case.
 pub(crate) fn is_hex(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

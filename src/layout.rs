@@ -1,4 +1,4 @@
-//! Every path of our own. Whoever uses one makes it.
+//! All paths of cephlet. The code that uses a path creates it.
 
 use std::path::{Path, PathBuf};
 
@@ -25,12 +25,12 @@ impl Layout {
         }
     }
 
-    /// What outlives a boot.
+    /// The directory for what outlives a boot.
     pub fn state_dir(&self) -> &Path {
         &self.state
     }
 
-    /// Held by the one daemon that uses the state directory.
+    /// The lock of the daemon that uses the state directory.
     pub fn state_lock(&self) -> PathBuf {
         self.state.join("lock")
     }
@@ -40,7 +40,7 @@ impl Layout {
         self.state.join("tag")
     }
 
-    /// Remembers the name of this node.
+    /// The file that remembers the name of this node.
     pub fn node_name(&self) -> PathBuf {
         self.state.join(node_name::FILE)
     }
@@ -50,33 +50,38 @@ impl Layout {
         &self.local
     }
 
-    /// Remembers which directory the local backend has served under its path.
+    /// The file that remembers which directory the local backend has served under its path.
     pub fn local_dir_id(&self) -> PathBuf {
         self.state.join("local-dirs").join(short_hash(&self.local.to_string_lossy()))
     }
 
-    /// Held by the one daemon that serves at this socket. Nothing is written beside a socket, whose directory
-    /// may be an orchestrator's.
+    /// The lock of the daemon that serves at this socket. It does not lie beside the socket, whose directory
+    /// may belong to an orchestrator.
     pub fn socket_lock(&self, socket: &Path) -> PathBuf {
         self.runtime.join("sockets").join(short_hash(&socket.to_string_lossy()))
     }
 
-    /// Where the device of the volume with this key is really mounted.
+    /// The daemon's own mount of the volume with this key. Staging paths and targets are binds of it.
     pub fn mount_point(&self, key: &str) -> PathBuf {
         self.runtime.join("mounts").join(short_hash(key))
     }
 
-    /// Held by commands that map images, whose daemon may have been killed.
+    /// The directory of locks held by commands that map images, even after their daemon was killed.
     pub fn map_locks(&self) -> PathBuf {
         self.runtime.join("map-locks")
     }
 
-    /// Locks of the promotions by force that are under way: they outlive the daemon.
+    /// Locked as long as a session with Ceph clusters runs, which may outlive its daemon.
+    pub fn session_lock(&self) -> PathBuf {
+        self.runtime.join("session.lock")
+    }
+
+    /// The directory of locks of the forced promotions in progress, which outlive the daemon.
     pub fn promotions(&self) -> PathBuf {
         self.runtime.join("promotions")
     }
 
-    /// Held by commands that format volumes, whose daemon may have been killed.
+    /// The directory of locks held by commands that format volumes, even after their daemon was killed.
     pub fn formatting_locks(&self) -> PathBuf {
         self.runtime.join("formatting-locks")
     }

@@ -42,7 +42,7 @@ pub use cli::run;
 pub use exec::{GUARD_ARGUMENT, HELPER_ARGUMENT, become_tool, serve};
 pub use kernel::{admit, handle};
 
-// What the tests need beside the socket. Nothing else is public, so that the compiler sees what nobody uses.
+// For tests, beside the socket. Nothing else is public, so that the compiler finds unused code.
 pub use backend::rbd::{LIMITS, PARAMETERS};
 pub use config::{Config, Role, VARIABLES};
 pub use grpc::proto;

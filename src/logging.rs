@@ -1,5 +1,5 @@
-//! The log: lines on standard error. The journal has its own clock and wants a priority (sd-daemon(3));
-//! everybody else gets the time in UTC and the level's name.
+//! The log: lines on standard error. The journal has its own clock and expects a priority (sd-daemon(3)); a
+//! line for any other reader begins with the time in UTC and the level's name.
 
 use std::io::Write;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub fn start(filter: &str, journal: Option<&Path>) {
     log_panics();
 }
 
-/// Has every panic logged with its place and its thread, before whoever catches it goes on.
+/// Logs every panic with its place and its thread, before the code that catches it goes on.
 pub fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
@@ -29,7 +29,7 @@ pub fn log_panics() {
 }
 
 /// Whether standard error is the stream `device:inode` (systemd.exec(5), $JOURNAL_STREAM). The variable alone
-/// says nothing: a task of a Nomad agent inherits that of the agent, and its own output goes to a file.
+/// is no proof: a task of a Nomad agent inherits the agent's variable, but its own output goes to a file.
 fn is_standard_error(stream: &Path) -> bool {
     let stat = rustix::fs::fstat(std::io::stderr());
     stat.is_ok_and(|stat| stream.as_os_str() == format!("{}:{}", stat.st_dev, stat.st_ino).as_str())
@@ -39,7 +39,7 @@ fn plain_line(record: &Record<'_>) -> String {
     format!("{} {:<5} {}", clock::rfc3339(SystemTime::now()), record.level(), one_line(record))
 }
 
-/// The message on one line: what a tool or a client says must not look like lines of ours.
+/// The message on one line. Text from a tool or a client must not look like a log line of cephlet.
 fn one_line(record: &Record<'_>) -> String {
     let text = record.args().to_string();
     if text.contains(char::is_control) { text.chars().flat_map(visible).collect() } else { text }

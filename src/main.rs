@@ -1,4 +1,4 @@
-//! The binary: the daemon, its command line, its helper, and what looks before a tool begins.
+//! The binary: the daemon, its command line, its helper, and the guard that becomes a tool.
 
 use std::process::ExitCode;
 
@@ -6,8 +6,7 @@ use cephlet::{GUARD_ARGUMENT, HELPER_ARGUMENT, admit, become_tool, handle, run, 
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-    // Before anything is opened or read: a helper is started while the daemon works, and has to answer to
-    // nobody else.
+    // Before anything is opened or read: a daemon at work starts a helper, which answers only to that daemon.
     if arguments.len() == 1 && arguments.iter().all(|argument| argument == HELPER_ARGUMENT) {
         return serve(handle);
     }

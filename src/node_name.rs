@@ -1,11 +1,10 @@
 //! The name of this node, as its directories remember it.
 //!
-//! The name is part of the IDs of local volumes and of what the node has written down about them. Under
-//! another name all of that would be another node's: what is mounted would count as absent. So the state
-//! directory and the directory of local volumes each have a file `node` with one JSON value:
+//! The name is part of the IDs of local volumes and of the node's records about them. Under another name all
+//! of that would belong to another node, and mounted volumes would count as absent. So the state directory
+//! and the directory of local volumes each have a file `node` with one JSON value:
 //! `{"version":1,"node":"b","earlier":["a"]}`. A daemon does not start under another name.
-//! [`NodeName::renamed`]
-//! keeps the earlier ones, and an ID under any of them means the same volume.
+//! [`NodeName::renamed`] keeps the earlier names, and an ID with any of them means the same volume.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -16,13 +15,13 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Kind, Result};
 use crate::sys::file;
 
-/// The first field of the IDs in which the second one is the name of a node.
+/// The first field of the IDs whose second field is the name of a node.
 pub const LOCAL: &str = "local";
 
-/// The file in each directory.
+/// The name of the file in each directory.
 pub const FILE: &str = "node";
 
-/// The only version there is. A higher one was written by a later release.
+/// The only version so far. A file with a higher version comes from a later release.
 const VERSION: u32 = 1;
 
 /// The present name and every earlier one.
@@ -38,7 +37,7 @@ pub struct NodeName {
 struct Remembered {
     version: u32,
     node: String,
-    /// In the order of their first use; with the present name where the node has taken that back.
+    /// In the order of their first use. The present name is among them if the node has taken it back.
     earlier: Vec<String>,
 }
 
@@ -53,7 +52,7 @@ impl NodeName {
         &self.current
     }
 
-    /// The first name. It stays the same through every renaming, so it is what keys are made of.
+    /// The first name. It stays the same through every renaming, so keys are made of it.
     pub fn first(&self) -> &str {
         self.all.first().map_or(&self.current, String::as_str)
     }
@@ -83,7 +82,7 @@ impl NodeName {
     /// The name in a file; None where there is no file.
     ///
     /// # Errors
-    /// The file cannot be read, or not be understood.
+    /// The file cannot be read or understood.
     pub fn read(path: &Path) -> Result<Option<Self>> {
         let wrong = |what: &str| {
             Error::internal(format!("{} {what}: restore it, nothing is changed until then", path.display()))
@@ -131,10 +130,10 @@ impl NodeName {
             .map_err(|error| Error::io(format_args!("write {}", path.display()), &error))
     }
 
-    /// The same at a start, which a full disk does not prevent: volumes can be deleted then.
+    /// The same at a start. A full disk does not prevent the start, as volumes can be deleted then.
     ///
     /// # Errors
-    /// Those of writing, but for a full disk.
+    /// Those of writing, except for a full disk.
     pub fn write_if_room(&self, path: &Path) -> Result<()> {
         match self.write(path) {
             Err(error) if error.kind() == Kind::NoSpace => {

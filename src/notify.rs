@@ -1,4 +1,4 @@
-//! Telling the service manager how far we are: sd_notify(3), by hand. A failure is logged, never fatal.
+//! Reports the daemon's state to the service manager as sd_notify(3) does. A failure is logged, never fatal.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 
-/// Sends states to the socket in `NOTIFY_SOCKET`; without one, to nobody.
+/// Sends states to the socket in `NOTIFY_SOCKET`; without one it sends nothing.
 #[derive(Clone, Debug)]
 pub struct Notifier {
     socket: Option<PathBuf>,
@@ -18,12 +18,12 @@ impl Notifier {
         Self { socket: socket.map(Path::to_path_buf) }
     }
 
-    /// Calls are accepted.
+    /// Reports that calls are accepted.
     pub fn ready(&self) {
         self.send("READY=1");
     }
 
-    /// The daemon is going down.
+    /// Reports that the daemon is going down.
     pub fn stopping(&self) {
         self.send("STOPPING=1");
     }

@@ -5,8 +5,8 @@ use std::fmt;
 
 /// A value that is not shown: printed it is `***`.
 ///
-/// It is not wiped from memory when it is dropped: gRPC's buffers and the message it came in have copies that
-/// cannot be. Who can read the memory of this process can read the secrets it was given.
+/// It is not wiped from memory when it is dropped, as gRPC's buffers and the decoded message have copies that
+/// cannot be wiped. A process that can read the memory of this one can read the secrets it was given.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -16,7 +16,7 @@ impl Secret {
         Self(value.into())
     }
 
-    /// The value itself: for the place that hands it to the storage, and no other.
+    /// The value itself, only for the code that passes it to the storage.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -38,7 +38,7 @@ impl Secrets {
         self.0.get(name)
     }
 
-    /// Bytes of all names and values: the specification limits them.
+    /// Bytes of all names and values together: the specification limits them.
     pub fn size(&self) -> usize {
         self.0.iter().map(|(name, secret)| name.len() + secret.0.len()).sum()
     }

@@ -13,9 +13,9 @@ use signal_hook::iterator;
 pub enum Event {
     /// End in good order (SIGTERM, SIGINT). A second one ends the process at once.
     Stop,
-    /// Read again what can be read again (SIGHUP).
+    /// Reload the files of clusters and topology (SIGHUP).
     Reload,
-    /// The daemon can no longer keep its word.
+    /// The daemon cannot go on, for this reason: it could no longer keep what it acknowledges.
     Fatal(String),
 }
 
@@ -31,9 +31,9 @@ pub struct Signals {
 pub struct EventSender(Sender<Event>);
 
 impl EventSender {
-    /// The daemon can no longer keep its word, for this reason.
+    /// Ends the daemon for this reason: it could no longer keep what it acknowledges.
     pub fn fatal(&self, reason: String) {
-        // Nobody listens only when the daemon is ending anyway.
+        // There is no receiver only when the daemon is ending anyway.
         let _ = self.0.send(Event::Fatal(reason));
     }
 }
@@ -60,7 +60,7 @@ impl Signals {
         Ok(Self { events, sender: EventSender(sender) })
     }
 
-    /// Waits for the next event; None if there is none for so long.
+    /// Waits for the next event; None if none comes within `time`.
     pub fn next_within(&self, time: Duration) -> Option<Event> {
         match self.events.recv_timeout(time) {
             Ok(event) => Some(event),
@@ -69,7 +69,7 @@ impl Signals {
         }
     }
 
-    /// For others who have events.
+    /// A sender, for other sources of events.
     pub fn sender(&self) -> EventSender {
         self.sender.clone()
     }

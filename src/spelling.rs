@@ -1,6 +1,6 @@
 //! "Did you mean": the known name that a misspelt one is closest to.
 
-/// The known name closest to `wrong`, whatever the case; empty if none is known.
+/// The known name closest to `wrong`, ignoring case; empty if no name is known.
 pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> &'a str {
     let wrong = wrong.to_lowercase();
     known.into_iter().min_by_key(|name| distance(&wrong, &name.to_lowercase())).unwrap_or_default()

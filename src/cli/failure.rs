@@ -1,4 +1,4 @@
-//! How a command fails, and the exit status by which scripts tell.
+//! How a command fails, and the exit statuses that tell scripts the cause.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use crate::daemon::TOPOLOGY_CHANGED;
 use crate::error::{Error, Kind};
 use crate::grpc::status;
 
-/// What a command comes to.
+/// The result of a command.
 pub type CliResult<T> = Result<T, CliError>;
 
 /// The exit statuses, for the help. Stable: scripts depend on them.
@@ -32,7 +32,7 @@ pub const STATUSES: &[(u8, &str)] = &[
 pub enum CliError {
     /// The command line is wrong.
     Usage(String),
-    /// The daemon, or this machine, said no.
+    /// The daemon, or this machine, refused or failed.
     Refused(Error),
 }
 
@@ -51,7 +51,7 @@ impl CliError {
     }
 }
 
-/// No wildcard: a new kind does not compile until somebody picks its exit status.
+/// No wildcard, so that a new kind does not compile without an exit status.
 fn code(kind: Kind) -> u8 {
     match kind {
         Kind::Internal => 1,

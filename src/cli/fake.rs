@@ -1,4 +1,4 @@
-//! What answers in the daemon's place in tests.
+//! A substitute for the daemon in tests.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,7 +12,7 @@ use crate::cli::syntax::{self, Action, Command, Parsed};
 use crate::error::{Error, Result};
 use crate::grpc::proto::Rpc;
 
-/// Answers every rpc with what was set, else with an empty message, and remembers what was asked.
+/// Answers every rpc with the reply that a test has set, else with an empty message, and keeps the requests.
 #[derive(Default)]
 pub struct Fake {
     replies: Mutex<HashMap<&'static str, VecDeque<Result<Vec<u8>>>>>,
@@ -20,15 +20,15 @@ pub struct Fake {
 }
 
 impl Fake {
-    /// Answers requests of type `Q` with `reply`; set again, with one after the other, the last again and
-    /// again.
+    /// Answers requests of type `Q` with `reply`. Several replies are given one after the other, and the last
+    /// one is repeated.
     pub fn replies<Q: Rpc>(self, reply: &Q::Reply) -> Self {
         let bytes = protobuf::Message::write_to_bytes(reply).expect("a message can be encoded");
         self.replies.lock().entry(Q::PATH).or_default().push_back(Ok(bytes));
         self
     }
 
-    /// Refuses requests of type `Q`, whatever they were answered with before.
+    /// Refuses requests of type `Q`. Replies that were set before are dropped.
     pub fn refuses<Q: Rpc>(self, error: Error) -> Self {
         self.replies.lock().insert(Q::PATH, VecDeque::from([Err(error)]));
         self

@@ -60,7 +60,7 @@ pub fn remove(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     Ok(silent(given))
 }
 
-/// Lists what is shut out.
+/// Lists the networks that are shut out.
 pub fn list(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let (parameters, secrets) = (parameters(given), values::secrets(given)?);
     let request = wire::ListClusterFenceRequest { parameters, secrets, ..Default::default() };

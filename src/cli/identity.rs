@@ -15,10 +15,10 @@ use crate::error::{Error, Kind, Result};
 use crate::grpc::proto::csi_v1 as wire;
 use crate::topology::Domain;
 
-/// Whether the daemon can work. One that says it is not ready yet has not failed: it says so.
+/// Whether the daemon can work. "Not ready yet" is FAILED_PRECONDITION, as the daemon has not failed.
 pub fn probe(plugin: &dyn Plugin, _: &Given) -> CliResult<Report> {
     let reply = plugin.ask(&wire::ProbeRequest::default())?;
-    // Left out, it means ready (csi.v1, ProbeResponse).
+    // An absent field means ready (csi.v1, ProbeResponse).
     if !reply.ready.as_ref().is_none_or(|ready| ready.value) {
         return Err(Error::precondition("the daemon is not ready yet").into());
     }
@@ -37,7 +37,7 @@ struct Info {
     node: Vec<String>,
 }
 
-/// Who the daemon is and what it offers.
+/// The daemon's name and version, and what it offers.
 pub fn info(plugin: &dyn Plugin, _: &Given) -> CliResult<Report> {
     let identity = plugin.ask(&wire::GetPluginInfoRequest::default())?;
     let capabilities = plugin.ask(&wire::GetPluginCapabilitiesRequest::default())?;
@@ -83,7 +83,7 @@ impl Info {
     }
 }
 
-/// A daemon may serve the controller or the node alone.
+/// None for an rpc that is not served: a daemon may serve the controller or the node alone.
 fn if_offered<T>(reply: Result<T>) -> Result<Option<T>> {
     match reply {
         Err(error) if error.kind() == Kind::Unimplemented => Ok(None),
@@ -100,7 +100,7 @@ fn plugin_capability(capability: &wire::PluginCapability) -> Option<String> {
     }
 }
 
-/// The specification's name of an enum's value; its number if it is one of the future.
+/// The specification's name of an enum's value; its number if the value is not known here.
 fn name<E: Enum + std::fmt::Debug>(value: EnumOrUnknown<E>) -> String {
     value.enum_value().map_or_else(|number| number.to_string(), |known| format!("{known:?}"))
 }

@@ -13,7 +13,7 @@ const PAGE: &str = include_str!("../../packaging/man/cephlet.8");
 /// The longest line that `mandoc -Tlint` accepts.
 const WIDTH: usize = 80;
 
-/// Running text: one sentence a line, folded, with what mdoc takes for markup escaped.
+/// Running text: one sentence a line, folded. Characters that mdoc takes for markup are escaped.
 fn text(words: &str) -> String {
     let mut lines = vec![String::new()];
     let mut ends_sentence = false;
@@ -89,7 +89,7 @@ fn statuses() -> String {
     STATUSES.iter().map(|(status, about)| format!(".It {status}\n{}\n", sentence(about))).collect()
 }
 
-/// The page with what belongs between the comment that begins with `.\" NAME: generated` and the next one.
+/// The page with this content after the comment that begins with `.\" NAME: generated`, up to the next one.
 fn with_section(page: &str, name: &str, content: &str) -> String {
     let begins = format!(".\\\" {name}: generated");
     let (before, rest) = page.split_once(&begins).expect("the comment that begins the section");

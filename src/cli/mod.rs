@@ -1,5 +1,5 @@
 //! The operator's command line: the daemon itself, and a client of its socket. The client speaks CSI where
-//! CSI has words for what is asked, else the operator's own service.
+//! CSI has a suitable rpc, else cephlet's own operator service.
 //!
 //! `syntax` reads arguments by the tables in `commands`, from which `help` is made too. A command asks the
 //! daemon through `plugin` and gives a `report`, which is printed here; or a `failure`, which has an exit
@@ -40,13 +40,13 @@ use failure::{CliError, CliResult};
 use plugin::Client;
 use syntax::{Action, Command, Given, Parsed};
 
-/// How long a question may take that needs no work on a volume.
+/// How long a command that only asks may take if it needs no work on a volume.
 const QUESTION: Duration = Duration::from_secs(30);
 
-/// Commands that only ask. Others may take as long as the daemon works.
+/// Commands that only ask and need no work on a volume. Others may take as long as the daemon works.
 const QUESTIONS: [&str; 4] = ["config", "probe", "info", "capacity"];
 
-/// Does what the command line says; the exit status is one of those in `cephlet --help`.
+/// Does what the command line says. `cephlet --help` lists the exit statuses.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     match syntax::parse(COMMANDS, arguments).and_then(perform) {
         Ok(status) => status,
@@ -86,7 +86,7 @@ fn connect(command: &Command, given: &Given) -> CliResult<Client> {
     Ok(Client::connect(&socket, timeout)?)
 }
 
-/// Writes to stdout. A reader that has seen enough (`| head`) is no failure.
+/// Writes to stdout. A reader that closes the pipe early (`| head`) is no failure.
 fn print(text: &str) -> CliResult<ExitCode> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -97,7 +97,7 @@ fn print(text: &str) -> CliResult<ExitCode> {
     }
 }
 
-/// Writes a line to stderr. Not eprintln!, which panics when nobody reads.
+/// Writes a line to stderr, but without eprintln!, which panics if the pipe has no reader.
 fn complain(line: &str) {
     let _ = writeln!(io::stderr(), "cephlet: {line}");
 }

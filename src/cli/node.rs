@@ -19,7 +19,7 @@ same volumes. It may be repeated. It is refused while volumes of Ceph clusters a
     action: Action::Do(rename),
 };
 
-/// Gives this node another name; what there is to say about it.
+/// Gives this node another name; returns the text to print.
 fn rename(given: &Given) -> CliResult<String> {
     let new = given.word(0);
     let old = daemon::rename_node(&settings::load(Role::Client)?, new)?;

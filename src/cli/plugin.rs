@@ -13,20 +13,20 @@ use crate::grpc::bridge::raw_method;
 use crate::grpc::proto::Rpc;
 use crate::grpc::status;
 
-/// What answers requests: the daemon, or what stands in its place in tests.
+/// A peer that answers requests: the daemon, or its substitute in tests.
 pub trait Plugin {
     /// Sends an encoded request to the rpc at this path; gives the encoded reply.
     ///
     /// # Errors
-    /// What the rpc was refused with.
+    /// The error of the rpc.
     fn send(&self, path: &'static str, request: Vec<u8>) -> Result<Vec<u8>>;
 }
 
 impl dyn Plugin + '_ {
-    /// Asks the rpc that the request belongs to.
+    /// Calls the rpc that the request belongs to.
     ///
     /// # Errors
-    /// What the rpc was refused with.
+    /// The error of the rpc.
     pub fn ask<Q: Rpc>(&self, request: &Q) -> Result<Q::Reply> {
         let failed = |error: protobuf::Error| Error::internal(format!("{}: {error}", Q::PATH));
         let reply = self.send(Q::PATH, request.write_to_bytes().map_err(failed)?)?;
@@ -44,9 +44,8 @@ impl Client {
     /// Connects to the daemon at `socket`. Each call may take `timeout`; without one it takes as long as the
     /// daemon works.
     ///
-    /// # Errors
-    /// UNAVAILABLE if no daemon answers there. It is tried before gRPC tries it, whose own words for it are
-    /// hard to read.
+    /// UNAVAILABLE if no daemon answers at the socket. This is tested before gRPC connects, whose own message
+    /// for it is hard to read.
     pub fn connect(socket: &Path, timeout: Option<Duration>) -> Result<Self> {
         UnixStream::connect(socket).map_err(|error| {
             Error::unavailable(format!(

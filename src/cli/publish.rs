@@ -26,7 +26,7 @@ pub fn publish(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     Ok(Report::new("", &json))
 }
 
-/// Unmounts a volume from a path; with its last path it leaves this node.
+/// Unmounts a volume from a path. With the last path the volume leaves this node.
 pub fn unpublish(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let request = operator::UnpublishHereRequest {
         volume_id: given.word(0).to_string(),

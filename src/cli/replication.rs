@@ -17,10 +17,10 @@ use crate::error::{Kind, Result};
 use crate::grpc::proto::{csi_v1, replication as wire};
 use crate::volume::request::{NOT_YET, ROLE_KEY};
 
-/// Between two attempts at what waits for the other side.
+/// The pause between two attempts of a command that waits for the other side.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How the copying of a volume is doing.
+/// The state of a volume's copying.
 #[derive(Debug, Default, Serialize)]
 struct Status {
     status: String,
@@ -39,7 +39,7 @@ struct Listed {
     status: Status,
 }
 
-/// Which volume is meant.
+/// The volume, as requests name it.
 fn source(id: &str) -> MessageField<wire::ReplicationSource> {
     use wire::replication_source::{Type, VolumeSource};
     let volume = VolumeSource { volume_id: id.to_string(), ..Default::default() };
@@ -83,7 +83,7 @@ pub fn disable(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     Ok(done(given))
 }
 
-/// Makes a copy the primary; waits for the demotion of the other side, and says so.
+/// Makes a copy the primary. Waits for the demotion of the other side, and reports the wait.
 pub fn promote(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let request = wire::PromoteVolumeRequest {
         replication_source: source(given.word(0)),
@@ -98,7 +98,7 @@ pub fn promote(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     until_arrived(given, || plugin.ask(&request))
 }
 
-/// Tries until what is on its way from the other side has arrived; says what is waited for.
+/// Repeats `attempt` until the update from the other side has arrived; reports what it waits for.
 fn until_arrived<T>(given: &Given, attempt: impl Fn() -> Result<T>) -> CliResult<Report> {
     let patience = given.value("timeout").map(|text| values::duration("timeout", text)).transpose()?;
     let (since, mut shown) = (Instant::now(), String::new());
@@ -122,7 +122,7 @@ fn is_on_its_way(error: &crate::error::Error) -> bool {
     matches!(error.kind(), Kind::Precondition | Kind::Unavailable) && error.message().contains(NOT_YET)
 }
 
-/// Makes a primary a copy; waits until the other side has begun to follow it, and says so.
+/// Makes a primary a copy. Waits until the other side has begun to follow it, and reports the wait.
 pub fn demote(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let request = wire::DemoteVolumeRequest {
         replication_source: source(given.word(0)),
@@ -133,7 +133,7 @@ pub fn demote(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     until_arrived(given, || plugin.ask(&request))
 }
 
-/// Makes a copy anew that has to be.
+/// Makes a copy anew if that is necessary.
 pub fn resync(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let ready = plugin.ask(&wire::ResyncVolumeRequest {
         replication_source: source(given.word(0)),
@@ -146,7 +146,7 @@ pub fn resync(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     Ok(Report::new(text, &json!({"id": given.word(0), "ready": ready})))
 }
 
-/// Shows how the copying of a volume is doing.
+/// Shows the state of a volume's copying.
 pub fn status(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let status = status_of(plugin, given.word(0), values::secrets(given)?)?;
     let pairs = [
@@ -207,7 +207,7 @@ pub fn list(plugin: &dyn Plugin, _: &Given) -> CliResult<Report> {
     Ok(Report::new(table(&["ID", "ROLE", "STATUS", "LAST SYNC", "MESSAGE"], &rows), &listed))
 }
 
-/// A volume that cannot be asked about does not keep others from being listed.
+/// A volume whose state cannot be queried does not prevent the listing of others.
 fn listed(plugin: &dyn Plugin, id: String, role: String) -> Listed {
     let status = match role.as_str() {
         "primary" => status_of(plugin, &id, HashMap::new()),
@@ -217,7 +217,7 @@ fn listed(plugin: &dyn Plugin, id: String, role: String) -> Listed {
     Listed { id, role, status: status.unwrap_or_else(|error| unknown(error.message().to_string())) }
 }
 
-/// How a copy is doing: its site says so with the volume's condition.
+/// The state of a copy, which its site reports with the volume's condition.
 fn copy_of(plugin: &dyn Plugin, id: &str) -> Result<Status> {
     let asked = csi_v1::ControllerGetVolumeRequest { volume_id: id.to_string(), ..Default::default() };
     let status = plugin.ask(&asked)?.status.unwrap_or_default();
@@ -226,7 +226,7 @@ fn copy_of(plugin: &dyn Plugin, id: &str) -> Result<Status> {
     Ok(Status { status, message: condition.message, ..Default::default() })
 }
 
-/// Whoever promotes by force is told of when that is which he gets.
+/// Before a promotion by force, tells the operator of which time the copy is.
 fn tell_of_copy(plugin: &dyn Plugin, given: &Given) {
     let Ok(Status { message, .. }) = copy_of(plugin, given.word(0)) else { return };
     let loss =

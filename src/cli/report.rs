@@ -21,7 +21,7 @@ pub struct Report {
 impl Report {
     /// A report of `text` for people and `data` for programs.
     pub fn new(text: impl Into<String>, data: &impl Serialize) -> Self {
-        // Only maps with keys other than text do not become JSON, and we have none.
+        // Only maps with keys other than text do not become JSON, and cephlet has none.
         let json = serde_json::to_value(data).unwrap_or_default();
         Self { text: text.into(), json, notes: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! The grammar of the command line: what a command takes, and reading arguments by that.
+//! The grammar of the command line: what a command takes, and the parser for that.
 //!
 //! Parsing and help are made from the same tables, so that neither knows an option that the other does not.
 
@@ -15,7 +15,7 @@ use crate::cli::report::Report;
 pub struct Opt {
     /// Its name, without the dashes.
     pub name: &'static str,
-    /// How its value is called in the help; None for a flag.
+    /// The name of its value in the help; None for a flag.
     pub value: Option<&'static str>,
     /// It may be given more than once.
     pub repeated: bool,
@@ -30,7 +30,7 @@ pub enum Action {
     Serve,
     /// Show this program's version.
     Version,
-    /// Work on the directories of the daemon while it is stopped; gives what is printed.
+    /// Work on the directories of the daemon while it is stopped; returns the text to print.
     Do(fn(&Given) -> CliResult<String>),
     /// Ask the daemon.
     Ask(fn(&dyn Plugin, &Given) -> CliResult<Report>),
@@ -47,7 +47,7 @@ pub struct Command {
     pub words: &'static [&'static str],
     /// Its own options.
     pub options: &'static [Opt],
-    /// What its help says beyond that, in paragraphs.
+    /// Further paragraphs of its help.
     pub notes: &'static [&'static str],
     /// The fields of its JSON; empty if it has none.
     pub json: &'static str,
@@ -174,7 +174,7 @@ impl Reading {
         self.commands.iter().find(|command| command.name == name)
     }
 
-    /// Whether commands of this group exist: "volume" is one of "volume create".
+    /// Whether this is a group of commands: "volume" is the group of "volume create".
     fn is_group(&self, name: &str) -> bool {
         let within = |name: &str, group| name.strip_prefix(group).is_some_and(|rest| rest.starts_with(' '));
         self.commands.iter().any(|command| within(command.name, name))
@@ -212,7 +212,7 @@ impl Reading {
         }
     }
 
-    /// The option of this name. Before the command's name there are only those of all commands.
+    /// The option of this name. Before the command's name only the options of all commands are allowed.
     fn find(&self, name: &str) -> CliResult<&'static Opt> {
         let own = self.command.map_or(&[] as &[Opt], |command| command.options);
         let found = own.iter().chain(CLIENT).find(|option| option.name == name);
@@ -231,7 +231,7 @@ impl Reading {
         if self.help {
             return Ok(Parsed::Help(self.name));
         }
-        // Without any word this is the daemon.
+        // Without any word the command is `serve`.
         let chosen = if self.name.is_empty() { self.named("serve") } else { self.command };
         let Some(command) = chosen else {
             return Err(self.usage(format!("{:?} is followed by one of its commands", self.name)));

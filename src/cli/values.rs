@@ -18,7 +18,7 @@ use crate::grpc::proto::csi_v1 as wire;
 use crate::topology::Domains;
 use crate::volume::request::Mode;
 
-/// Secrets are a handful of keys; whatever is longer is another file than was meant. In bytes.
+/// The most bytes that are read. Secrets are a handful of keys; a longer file is not the intended one.
 const MOST_SECRETS: u64 = 64 * 1024;
 
 /// A size in bytes. K, M, G, T and P are powers of 1024, with or without an `i` or `iB` behind them, as for
@@ -49,7 +49,7 @@ pub fn optional_size(given: &Given, option: &str) -> CliResult<Option<i64>> {
     given.value(option).map(|text| size(option, text)).transpose()
 }
 
-/// A time: as a variable has it, or a number of seconds.
+/// A time: in the form of a variable, or a number of seconds.
 pub fn duration(option: &str, text: &str) -> CliResult<Duration> {
     let unit = if text.ends_with(|last: char| last.is_ascii_digit()) { "s" } else { "" };
     config::duration(&format!("{text}{unit}"))
@@ -83,7 +83,7 @@ pub fn pairs(given: &Given, option: &str) -> CliResult<HashMap<String, String>> 
     Ok(pairs)
 }
 
-/// The topologies that a repeated option gives as domains, with the keys they have in the daemon's plugin.
+/// The topologies of a repeated option with domains. Their keys begin with the name of the daemon's plugin.
 pub fn topologies(plugin: &dyn Plugin, given: &Given, option: &str) -> CliResult<Vec<wire::Topology>> {
     let read = |text: &str| {
         text.parse::<Domains>().map_err(|what| CliError::usage(format!("--{option} {text}: {what}")))
@@ -100,8 +100,8 @@ pub fn topologies(plugin: &dyn Plugin, given: &Given, option: &str) -> CliResult
     Ok(domains.iter().map(topology).collect())
 }
 
-/// A path as the daemon wants it: absolute, without a slash at its end; symbolic links in the directories
-/// before its last name are followed where they are there, so that it is the path that the kernel shows for
+/// A path in the daemon's form: absolute, without a slash at its end. Symbolic links in the directories above
+/// the last name are followed if the directories exist, so that the path is the one that the kernel shows for
 /// the mount.
 pub fn path(text: &str) -> CliResult<PathBuf> {
     let absolute =
@@ -118,8 +118,8 @@ pub fn path_text(path: &Path) -> CliResult<String> {
     Ok(text.to_string())
 }
 
-/// The secrets of `--secrets`: from a file, or from standard input for `-`. None of them is ever part of a
-/// message.
+/// The secrets of `--secrets`: from a file, or from standard input for `-`. No message ever contains a
+/// secret.
 pub fn secrets(given: &Given) -> CliResult<HashMap<String, String>> {
     let Some(source) = given.value("secrets") else { return Ok(HashMap::new()) };
     let unreadable = |error: io::Error| Error::io(format!("read the secrets from {source}"), &error);
@@ -132,7 +132,7 @@ pub fn secrets(given: &Given) -> CliResult<HashMap<String, String>> {
     parse_secrets(source, &text)
 }
 
-/// Lines of `key=value`; empty ones and those that begin with `#` are passed over. The value is everything
+/// Lines of `key=value`. Empty lines and lines that begin with `#` are skipped. The value is everything
 /// behind the first `=`.
 fn parse_secrets(source: &str, text: &str) -> CliResult<HashMap<String, String>> {
     let mut secrets = HashMap::new();

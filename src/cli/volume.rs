@@ -82,7 +82,7 @@ impl Shown {
         }
     }
 
-    /// What is wrong with it; "ok" if nothing is, nothing if that is not known.
+    /// The trouble of the volume; "ok" if there is none, empty if that is not known.
     fn health(&self) -> String {
         match &self.condition {
             None => String::new(),
@@ -91,7 +91,7 @@ impl Shown {
         }
     }
 
-    /// The domain it is in, or the node; nothing for one that can be reached from everywhere.
+    /// The domain or the node of the volume; empty for one that can be reached from everywhere.
     fn domain(&self) -> String {
         let label = |key: &str| key.rsplit('/').next().unwrap_or(key).to_string();
         let pair = |(key, value): (&String, &String)| format!("{}={value}", label(key));
@@ -147,7 +147,7 @@ pub fn capability(given: &Given) -> CliResult<wire::VolumeCapability> {
             let fs_type = given.value("fs").unwrap_or_default().to_string();
             Access_type::Mount(MountVolume {
                 fs_type,
-                // The daemon splits them.
+                // The daemon splits the options.
                 mount_flags: given.value("flags").map(str::to_string).into_iter().collect(),
                 ..Default::default()
             })
@@ -187,8 +187,8 @@ fn content_source(given: &Given) -> CliResult<MessageField<wire::VolumeContentSo
     Ok(source.map(|source| wire::VolumeContentSource { type_: Some(source), ..Default::default() }).into())
 }
 
-/// The parameters of a new volume. The file system is one of them: the capability speaks of this use only,
-/// the parameter stays with the volume and counts wherever it is published.
+/// The parameters of a new volume. The file system is one of them: a capability is for one use only, while a
+/// parameter stays with the volume and counts wherever the volume is published.
 fn parameters(given: &Given) -> CliResult<HashMap<String, String>> {
     let mut parameters = values::pairs(given, "parameter")?;
     let Some(fs_type) = given.value("fs") else { return Ok(parameters) };
@@ -200,7 +200,7 @@ fn parameters(given: &Given) -> CliResult<HashMap<String, String>> {
     }
 }
 
-/// From where the volume is to be reachable, if `--domain` or `--prefer` says it.
+/// The topology requirement of `--domain` and `--prefer`, if one of them was given.
 fn requirement(plugin: &dyn Plugin, given: &Given) -> CliResult<MessageField<wire::TopologyRequirement>> {
     let requirement = wire::TopologyRequirement {
         requisite: values::topologies(plugin, given, "domain")?,
@@ -271,13 +271,13 @@ pub fn show(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     Ok(Report::new(fields(&pairs), &ShownHere { volume, targets, usage }))
 }
 
-/// Where a volume is published on this node.
+/// The target paths of a volume on this node.
 fn targets(plugin: &dyn Plugin, id: &str) -> Result<Vec<String>> {
     let request = ListHereRequest { volume_id: id.to_string(), ..Default::default() };
     Ok(plugin.ask(&request)?.target_paths)
 }
 
-/// How full a published volume is; None if the daemon no longer knows it there, or does not say.
+/// The usage of a published volume; None if the daemon no longer knows it at the path, or reports no usage.
 fn usage(plugin: &dyn Plugin, id: &str, path: &str) -> Result<Option<Usage>> {
     let request = wire::NodeGetVolumeStatsRequest {
         volume_id: id.to_string(),
@@ -293,7 +293,7 @@ fn usage(plugin: &dyn Plugin, id: &str, path: &str) -> Result<Option<Usage>> {
     Ok(bytes.map(|it| Usage { total_bytes: it.total, used_bytes: it.used, available_bytes: it.available }))
 }
 
-/// Makes a volume larger, and has the node follow where the volume is published.
+/// Makes a volume larger, and expands it on the node where the volume is published.
 pub fn expand(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let id = given.word(0);
     if !given.has("size") {
@@ -340,7 +340,7 @@ fn expand_on_node(plugin: &dyn Plugin, id: &str, path: &str, size: i64) -> Resul
         .map_err(|error| error.context(format!("the volume is larger now, but not at {path}")))
 }
 
-/// Changes settings of a volume that can be changed.
+/// Changes the mutable parameters of a volume.
 pub fn modify(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let (id, mutable_parameters) = (given.word(0), values::pairs(given, "mutable")?);
     if mutable_parameters.is_empty() {

@@ -15,14 +15,14 @@ use crate::topology::Labels;
 pub use parse::{check_user, duration, is_name};
 pub use variables::{VARIABLES, Variable};
 
-/// Where the daemon listens and the command line asks when nobody says otherwise, below the runtime
-/// directory.
+/// The default name of the daemon's socket below the runtime directory. The command line connects to it if
+/// the environment names no other.
 pub const SOCKET: &str = "csi.sock";
 
-/// What describes the one cluster of a host.
+/// The variables that describe the one cluster of a host.
 const CEPH: [&str; 3] = ["CEPHLET_CEPH_CONF", "CEPHLET_CEPH_USER", "CEPHLET_CEPH_KEYRING"];
 
-/// Everything that can be set.
+/// All settings.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The socket's path.
@@ -33,13 +33,13 @@ pub struct Config {
     pub name: String,
     /// Part of every derived name.
     pub instance: String,
-    /// What this copy serves.
+    /// The services of this copy.
     pub services: Services,
-    /// What outlives a boot.
+    /// The directory for what outlives a boot.
     pub state_dir: PathBuf,
-    /// What does not.
+    /// The directory for what does not outlive a boot.
     pub runtime_dir: PathBuf,
-    /// Files of the local backend.
+    /// The directory for files of the local backend.
     pub local_dir: PathBuf,
     /// Threads of the work lane.
     pub workers: usize,
@@ -51,11 +51,15 @@ pub struct Config {
     pub lock_wait: Duration,
     /// The deadline of a command that changes something.
     pub tool_timeout: Duration,
+    /// Whether Ceph clusters are asked by a session where one can be had (CEPHLET_SESSION).
+    pub session: bool,
+    /// How long a session stays that is not asked (CEPHLET_SESSION_IDLE).
+    pub session_idle: Duration,
     /// Commands that run at once.
     pub tools: usize,
-    /// What a second target means.
+    /// Whether a single-node volume may have a second target.
     pub single_node_targets: SingleNodeTargets,
-    /// The client of a node that has not given a volume back is shut out.
+    /// Whether the client of a node that has not given a volume back is shut out.
     pub fences: bool,
     /// Where tools are looked for; empty for the usual directories.
     pub tool_path: Vec<PathBuf>,
@@ -65,14 +69,14 @@ pub struct Config {
     pub ceph: HostCluster,
     /// A file with several clusters, in place of that one.
     pub clusters: Option<PathBuf>,
-    /// Where this node is.
+    /// The labels of this node.
     pub topology: Labels,
-    /// Whether the daemon ends when that changes, or what it has taken over: an orchestrator that asks once
-    /// asks the daemon that is started next.
+    /// Whether the daemon ends when its topology, or the domains it has taken over, change. An orchestrator
+    /// asks for the topology only once, so it asks the next daemon again.
     pub ends_on_topology_change: bool,
-    /// Where in the CRUSH map it is, if not where its labels say.
+    /// The place of this node in the CRUSH map, if its labels do not say it.
     pub crush_location: Option<String>,
-    /// Where the service manager has put credentials.
+    /// The directory in which the service manager has put credentials.
     pub credentials_dir: Option<PathBuf>,
     /// What is logged, in env_logger's syntax.
     pub log: String,
@@ -92,7 +96,7 @@ pub struct Config {
 pub enum Role {
     /// The daemon, which must be told where to listen.
     Daemon,
-    /// The command line, which can guess.
+    /// The command line, which has a default for the socket.
     Client,
 }
 
@@ -114,31 +118,31 @@ pub enum BackendName {
     Rbd,
 }
 
-/// The one Ceph cluster that a host with a ceph.conf uses anyway.
+/// The one Ceph cluster of a host with a ceph.conf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostCluster {
     /// Its ceph.conf.
     pub conf: PathBuf,
     /// The user, without `client.`.
     pub user: String,
-    /// Where the user's key is, if not where Ceph looks.
+    /// The file with the user's key, if it is not where Ceph looks.
     pub keyring: Option<PathBuf>,
-    /// Whether the environment asks for it; if not, a missing conf means that there is none.
+    /// Whether the environment names this cluster; if not, a missing conf means that there is none.
     pub wanted: bool,
 }
 
-/// A second target for a volume that only one node may use (access modes SINGLE_NODE_WRITER and
-/// SINGLE_NODE_READER_ONLY).
+/// What happens with a second target for a volume that only one node may use (access modes SINGLE_NODE_WRITER
+/// and SINGLE_NODE_READER_ONLY).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SingleNodeTargets {
-    /// Allowed: Nomad overlaps a replacement with what it replaces.
+    /// Allowed: Nomad starts a replacement before it stops the task that it replaces.
     #[default]
     Lenient,
     /// Refused, as the specification recommends.
     Strict,
 }
 
-/// A variable as it is in force.
+/// A variable with its value in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The variable.
@@ -190,8 +194,8 @@ impl Config {
         let state_dir = reader.directory("CEPHLET_STATE_DIR", "STATE_DIRECTORY", "/var/lib/cephlet");
         let runtime_dir = reader.directory("CEPHLET_RUNTIME_DIR", "RUNTIME_DIRECTORY", "/run/cephlet");
         let local_dir = state_dir.join("local").display().to_string();
-        // Where the daemon listens is for the orchestrator to say; the command line looks where the unit file
-        // puts it.
+        // The orchestrator decides where the daemon listens, so there is no default. The command line uses
+        // the path of the unit file.
         let socket = match role {
             Role::Daemon => String::new(),
             Role::Client => runtime_dir.join(SOCKET).display().to_string(),
@@ -210,6 +214,9 @@ impl Config {
             lock_slots: reader.known("CEPHLET_LOCK_SLOTS", |text| parse::number(text, 16, 65536)),
             lock_wait: reader.known("CEPHLET_LOCK_WAIT", parse::duration),
             tool_timeout: reader.known("CEPHLET_TOOL_TIMEOUT", parse::duration),
+            session: reader
+                .known("CEPHLET_SESSION", |text| parse::either(text, [("auto", true), ("off", false)])),
+            session_idle: reader.known("CEPHLET_SESSION_IDLE", parse::duration),
             tools: reader.known("CEPHLET_TOOLS", |text| parse::number(text, 1, 64)),
             single_node_targets: reader
                 .known("CEPHLET_SINGLE_NODE_TARGETS", |text| parse::either(text, targets)),
@@ -236,7 +243,7 @@ impl Config {
         }
     }
 
-    /// Whether a kind of storage is to be served; None where that depends on whether it is set up.
+    /// Whether a kind of storage is to be served; None if that depends on whether it is set up.
     pub fn wants(&self, backend: BackendName) -> Option<bool> {
         match &self.backends {
             Some(wanted) => Some(wanted.contains(&backend)),
@@ -265,7 +272,7 @@ impl Reader {
         self.value(name, default, parse)
     }
 
-    /// A variable with this default. A mistake is noted and anything taken, so that the others are read too.
+    /// A variable with this default. After a mistake the value is arbitrary, so that the others are read too.
     fn value<T: Default>(
         &mut self,
         name: &str,
@@ -289,8 +296,7 @@ impl Reader {
         })
     }
 
-    /// A directory: our own variable, else what systemd gives (a list; the first counts), else the usual
-    /// place.
+    /// A directory: cephlet's own variable, else systemd's (a list; the first counts), else the usual place.
     fn directory(&mut self, name: &str, inherited: &str, usual: &str) -> PathBuf {
         let given = self.inherited(inherited).unwrap_or_else(|| usual.into());
         let first = given.to_string_lossy().split(':').next().unwrap_or_default().to_string();
@@ -306,7 +312,7 @@ impl Reader {
         }
     }
 
-    /// The clusters file. What it replaces would otherwise silently do nothing.
+    /// The clusters file. The variables that it replaces are mistakes then: they would silently do nothing.
     fn clusters(&mut self) -> Option<PathBuf> {
         let file = self.known("CEPHLET_CLUSTERS", parse::optional_path)?;
         for name in CEPH {

@@ -13,7 +13,7 @@ type Parsed<T> = Result<T, String>;
 /// A socket's path fits sun_path with its NUL (unix(7)).
 const MAX_SOCKET: usize = 107;
 
-/// `unix:///path`, `unix://path`, `unix:path` or a bare path. A path without a leading slash is one below
+/// `unix:///path`, `unix://path`, `unix:path` or a bare path. A path without a leading slash is taken below
 /// `/`, as agents that write `unix://csi/csi.sock` mean it.
 pub fn endpoint(text: &str) -> Parsed<PathBuf> {
     const ALLOWED: &str = "allowed is the path of a unix socket that ends in .sock: \
@@ -39,7 +39,7 @@ pub fn path(text: &str) -> Parsed<PathBuf> {
     }
 }
 
-/// Directories joined by `:`; none is "the usual ones".
+/// Directories joined by `:`; an empty text means the usual ones.
 pub fn search_path(text: &str) -> Parsed<Vec<PathBuf>> {
     text.split(':').filter(|part| !part.is_empty()).map(path).collect()
 }
@@ -90,7 +90,7 @@ pub fn services(text: &str) -> Parsed<Services> {
     Ok(services)
 }
 
-/// `local`, `rbd` or both; nothing for those that are set up.
+/// `local`, `rbd` or both; an empty text means those that are set up.
 pub fn backends(text: &str) -> Parsed<Option<BTreeSet<BackendName>>> {
     let name = |part: &str| match part.trim() {
         "local" => Ok(BackendName::Local),
@@ -105,14 +105,14 @@ pub fn optional_path(text: &str) -> Parsed<Option<PathBuf>> {
     if text.is_empty() { Ok(None) } else { path(text).map(Some) }
 }
 
-/// A Ceph user; its type may be left out, as Ceph's own `--id` wants it.
+/// A Ceph user, with or without `client.`; Ceph's own `--id` takes it without.
 pub fn ceph_user(text: &str) -> Parsed<String> {
     let user = text.strip_prefix("client.").unwrap_or(text);
     check_user(user).map(|()| user.to_string())
 }
 
-/// Refuses what cannot be a user, without `client.`: one word that is no option and no list (the kernel's
-/// options are one).
+/// Refuses a text that cannot be a user without `client.`. A user is one word, is no option, and has no
+/// character of the kernel's list of options.
 pub fn check_user(user: &str) -> Result<(), String> {
     let plain = |letter: char| {
         !letter.is_whitespace()
@@ -161,7 +161,7 @@ pub fn topology(text: &str) -> Parsed<Labels> {
     }
 }
 
-/// Buckets of the CRUSH map, as the kernel wants them (rbd(8), `crush_location`), or nothing.
+/// Buckets of the CRUSH map in the kernel's syntax (rbd(8), `crush_location`), or nothing.
 pub fn crush_location(text: &str) -> Parsed<Option<String>> {
     let is_bucket =
         |part: &str| part.split_once(':').is_some_and(|(kind, name)| is_name(kind) && is_name(name));

@@ -44,6 +44,12 @@ pub const VARIABLES: &[Variable] = &[
     variable("CEPHLET_LOCK_SLOTS", "1024", "volumes that can be worked on at once, 16 to 65536"),
     variable("CEPHLET_LOCK_WAIT", "60s", "how long a call waits for a volume that another call holds"),
     variable("CEPHLET_TOOL_TIMEOUT", "120s", "how long a command that changes something may take"),
+    variable(
+        "CEPHLET_SESSION",
+        "auto",
+        "auto asks Ceph clusters by one resident process where Ceph's Python bindings are there; off starts a process each time",
+    ),
+    variable("CEPHLET_SESSION_IDLE", "60s", "how long that process stays when it is not asked"),
     variable("CEPHLET_TOOLS", "4", "commands that run at once for one cluster, 1 to 64"),
     variable(
         "CEPHLET_SINGLE_NODE_TARGETS",

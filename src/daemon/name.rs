@@ -14,8 +14,8 @@ use crate::journal::{Journal, RealDisk, Table};
 use crate::layout::Layout;
 use crate::node_name::{LOCAL, NodeName};
 
-/// Whether what is kept here belongs to a node: local volumes, and what is mounted. A controller of RBD alone
-/// has neither, and may have another name at each start.
+/// Whether the state belongs to a node: local volumes and mounts do. A controller of RBD alone has neither,
+/// and may have another name at each start.
 fn belongs_to_node(config: &Config) -> bool {
     config.services.node || config.wants(BackendName::Local).unwrap_or(true)
 }
@@ -29,7 +29,7 @@ pub(super) fn own_name(config: &Config, layout: &Layout) -> Result<NodeName> {
     Ok(known.unwrap_or_else(|| NodeName::new(&config.node_id)))
 }
 
-/// Has the state directory remember the name. A start that is refused does not come so far.
+/// Makes the state directory remember the name. A start that is refused ends before this.
 pub(super) fn remember_name(config: &Config, layout: &Layout, node: &NodeName) -> Result<()> {
     let path = layout.node_name();
     match belongs_to_node(config) && NodeName::read(&path)?.is_none() {
@@ -38,7 +38,7 @@ pub(super) fn remember_name(config: &Config, layout: &Layout, node: &NodeName) -
     }
 }
 
-/// Has the directories of this configuration remember a new name of this node; gives the name it had.
+/// Makes the directories of this configuration remember a new name of this node; returns the former name.
 ///
 /// # Errors
 /// FAILED_PRECONDITION while a daemon runs, while volumes of Ceph clusters are in use here, and where no
@@ -75,8 +75,8 @@ pub fn rename_node(config: &Config, new: &str) -> Result<String> {
     Ok(old.unwrap_or(new).to_string())
 }
 
-/// What this node has published to itself, or written down on images, it gives back by the name under which
-/// it did that.
+/// Refuses another name while volumes of Ceph clusters are in use here. The node must give them back under
+/// the name under which it published them to itself or recorded itself on their images.
 fn refuse_remote_volumes(layout: &Layout, known: &str, new: &str) -> Result<()> {
     if known == new || !layout.state_dir().is_dir() {
         return Ok(());

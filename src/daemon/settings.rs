@@ -3,37 +3,37 @@
 use std::sync::Arc;
 
 use super::{command_tool, open_topology, start_processes};
-use crate::backend::ceph::{ClusterTool, removed};
+use crate::backend::ceph::{ClusterTool, Programs, removed};
 use crate::clusters::{ClusterEntry, ClusterSource, Clusters};
 use crate::config::{Config, Setting};
 use crate::dispatch::Call;
 use crate::error::Result;
-use crate::exec::Processes;
 use crate::grpc::operator::Settings;
 use crate::grpc::proto::cephlet_operator_v1 as wire;
 use crate::layout::Layout;
 use crate::topology::NodeTopology;
 
-/// What a running daemon says of its settings. Clusters are asked only about pools that were removed.
+/// The settings that a running daemon reports. Clusters are queried only about pools that were removed.
 pub(super) fn in_force(
     config: &Config,
-    processes: &Arc<Processes>,
+    programs: Programs,
     clusters: &Arc<Clusters>,
     topology: &Arc<NodeTopology>,
 ) -> Settings {
-    let tool = command_tool(config, &Layout::new(config), processes);
+    let tool = command_tool(config, &Layout::new(config), programs);
     let (config, clusters, topology) = (config.clone(), Arc::clone(clusters), Arc::clone(topology));
     Arc::new(move |call| describe(call, &config, &clusters, Ok(&topology), &tool))
 }
 
-/// What a daemon with this configuration would say.
+/// The settings that a daemon with this configuration would report.
 ///
 /// # Errors
 /// Commands cannot be started.
 pub fn check(config: &Config) -> Result<wire::ConfigResponse> {
     let clusters = Clusters::load(ClusterSource::new(config));
     let topology = open_topology(config, &clusters);
-    let tool = command_tool(config, &Layout::new(config), &start_processes(config)?);
+    let programs = Programs::new(start_processes(config)?, None);
+    let tool = command_tool(config, &Layout::new(config), programs);
     Ok(describe(&Call::internal("config"), config, &clusters, topology.as_ref(), &tool))
 }
 
@@ -84,7 +84,7 @@ fn setting(setting: &Setting) -> [String; 4] {
     [setting.variable.name, &setting.value, from, setting.variable.meaning].map(str::to_string)
 }
 
-/// Where its key comes from, never the key, and why it cannot be used.
+/// A row on a cluster: the source of its key, never the key itself, and why the cluster cannot be used.
 fn cluster(name: &str, entry: &ClusterEntry) -> [String; 7] {
     let Some(cluster) = &entry.cluster else {
         let state = format!("disabled: {}", entry.trouble.as_deref().unwrap_or_default());

@@ -22,8 +22,7 @@ use crate::error::{Error, Result};
 /// Tells whether a command may still be begun.
 type Condition = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// A call in progress. Clones are the same call. Everything that can be asked of it is asked of its
-/// [`Progress`].
+/// A call in progress. A clone is the same call. [`Progress`] has everything that can be queried.
 #[derive(Clone)]
 pub struct Call {
     progress: Progress,
@@ -44,13 +43,13 @@ impl Call {
         Self::new(method, || false)
     }
 
-    /// The call as others see it, without what it holds.
+    /// The view of this call for others, without what it holds.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// The same call, for commands that may be begun only as long as `condition` holds. That is asked when a
-    /// command has its turn, for which it may have waited.
+    /// The same call, whose commands may begin only while `condition` holds. The condition is checked when a
+    /// command gets its turn, possibly after a wait.
     #[must_use]
     pub fn only_while(&self, condition: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { condition: Some(Arc::new(condition)), ..self.clone() }
@@ -61,9 +60,9 @@ impl Call {
         self.condition.as_ref().is_none_or(|condition| condition())
     }
 
-    /// Calls `look` until it finds something, with a `pause` after each time, for `at_most`; None if it has
-    /// found nothing by then. The call is no worker during the pauses; it keeps all that it holds. `what` is
-    /// the step that is shown meanwhile.
+    /// Calls `look` until it finds something, with a `pause` after each time; None if it has found nothing
+    /// after `at_most`. During the pauses the call has no worker's permit, but keeps everything else that it
+    /// holds. `what` is the step that is shown meanwhile.
     ///
     /// # Errors
     /// Those of `look`. `Timeout`: the client's deadline has passed meanwhile. `Unavailable`: the daemon
@@ -92,12 +91,12 @@ impl Call {
         }
     }
 
-    /// It works from now on.
+    /// Gives the call a worker's permit.
     pub fn work_with(&self, permit: Permit) {
         *self.worker.lock() = Some(permit);
     }
 
-    /// It works no more.
+    /// Gives the worker's permit back.
     pub fn stop_working(&self) {
         drop(self.worker.lock().take());
     }
@@ -114,7 +113,7 @@ impl Call {
         waited
     }
 
-    /// Does nothing for a while, and is no worker meanwhile.
+    /// Sleeps without a worker's permit.
     fn pause(&self, time: Duration) -> Result<()> {
         let permits: Option<Arc<Permits>> = self.worker.lock().as_ref().map(Permit::permits);
         self.rest(|| match permits {
@@ -136,8 +135,8 @@ impl Call {
     /// Keeps `thing` until the last clone of this call is gone.
     pub fn hold(&self, thing: impl Any + Send) {
         let former = self.held.lock().replace(Box::new(thing));
-        // Dropped with the mutex free: a guard that goes wakes the next call, and who knows what that one
-        // does.
+        // Dropped after the mutex is free: a dropped guard wakes the next call, whose next actions are not
+        // known here.
         drop(former);
     }
 }

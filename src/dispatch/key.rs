@@ -5,8 +5,8 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// The whole name of an object: what a lock, a node record and a mount of the daemon are filed under.
-/// Compared exactly.
+/// The whole name of an object. Locks, node records and the daemon's mounts are filed under it. Keys are
+/// compared exactly.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     /// For a quick first comparison.
@@ -35,8 +35,8 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The objects of one operation: one or more, each once, whatever order they were named in. All of them are
-/// locked, or none.
+/// The objects of one operation: one or more, each once, sorted by their text. All of them are locked, or
+/// none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySet(Vec<Key>);
 

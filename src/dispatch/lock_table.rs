@@ -6,7 +6,7 @@
 //!   it heads all of them. A ticket is appended to all its queues under one mutex, so any two queues agree on
 //!   their order, and no two calls wait for each other.
 //! - A request that equals the one of the last ticket shares that ticket: the first call of a ticket leads,
-//!   the others joined and get its answer. If that answer is one that a repetition may better, the first who
+//!   the others joined and get its answer. If a repetition may get a better answer, the first call that
 //!   joined leads the next attempt, right behind.
 //!
 //! A call waits on its thread, and holds no permit meanwhile. The mutex is held for moves in the table only.
@@ -29,7 +29,7 @@ pub struct LockTable<A> {
     is_retryable: fn(&A) -> bool,
 }
 
-/// What a call got.
+/// The outcome of [`LockTable::enter`].
 pub enum Locked<A: Clone> {
     /// The objects are locked until the guard is dropped.
     Held(Guard<A>),
@@ -38,13 +38,13 @@ pub enum Locked<A: Clone> {
 }
 
 impl<A: Clone> LockTable<A> {
-    /// A table of `slots` objects, for which a call waits `patience` at most. `is_retryable` tells the
-    /// answers that joined calls do not share but try to better.
+    /// A table of `slots` objects, for which a call waits `patience` at most. `is_retryable` tells which
+    /// answers joined calls do not share but retry.
     pub fn new(slots: usize, patience: Duration, is_retryable: fn(&A) -> bool) -> Arc<Self> {
         Arc::new(Self { state: Mutex::new(Table::new(slots)), patience, is_retryable })
     }
 
-    /// Waits for the objects and locks them, or for the answer of the same request.
+    /// Waits for the objects and locks them, or waits for the answer of the same request.
     ///
     /// # Errors
     /// `Busy` after the patience, naming the holder, its step and their ages; `Timeout` when the client's
@@ -68,7 +68,7 @@ impl<A: Clone> LockTable<A> {
         }
     }
 
-    /// Locks an object that no call has or waits for; None if one does.
+    /// Locks an object; None if a call holds it or waits for it.
     ///
     /// # Errors
     /// `Unavailable` when the table is full or closed.
@@ -144,7 +144,7 @@ pub struct Guard<A: Clone> {
 }
 
 impl<A: Clone> Guard<A> {
-    /// Gives the answer to the calls that joined, or has the first of them try again. From now on no call
+    /// Gives the answer to the calls that joined, or makes the first of them try again. From now on no call
     /// joins: the same request queues.
     pub fn answer(&self, answer: &A) {
         let tries_again = (self.table.is_retryable)(answer);
@@ -163,7 +163,7 @@ impl<A: Clone> Guard<A> {
 impl<A: Clone> Drop for Guard<A> {
     fn drop(&mut self) {
         let mut table = self.table.state.lock();
-        // It died without an answer.
+        // If the call ended without an answer, the calls that joined try again.
         table.promote(self.ticket);
         table.remove(self.ticket);
     }

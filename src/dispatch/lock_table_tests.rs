@@ -16,7 +16,7 @@ use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::secrets::Secret;
 
-/// What others may join, if it can be.
+/// A request that other calls may join, if there is one.
 type Joinable = Option<Box<dyn Identical>>;
 
 type Answer = Result<&'static str, Kind>;

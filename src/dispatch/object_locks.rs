@@ -1,4 +1,4 @@
-//! Locks of the lock table for all that answers no request.
+//! Locks of the lock table for work that answers no request.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 /// A lock that lasts until this is dropped.
 pub type Held = Box<dyn Any + Send>;
 
-/// Locks of single objects, for work that no client asked for, and for what a call touches beside the objects
-/// that it was asked to work on. A call takes one of these after those of its own objects, and never two.
+/// Locks of single objects, for work without a client, and for objects that a call touches beside those of
+/// its request. A call takes such a lock after the locks of its own objects, and never two of them.
 pub trait ObjectLocks: Send + Sync {
     /// Waits for an object and locks it.
     ///

@@ -1,5 +1,5 @@
-//! Permits: how much may go on at once, in all and for each bulkhead (one cluster, or the local disk), so
-//! that one that hangs takes nothing from the others. Workers, commands and helpers each have their own.
+//! Permits limit how much goes on at once, in all and for each bulkhead (one cluster, or the local disk), so
+//! that a hanging bulkhead takes nothing from the others. Workers, commands and helpers each have their own.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -18,24 +18,24 @@ pub struct Limits {
     pub all: usize,
     /// For each bulkhead.
     pub each: usize,
-    /// Of those for each bulkhead, how many may be held by work without a deadline; at least one.
+    /// How many permits of each bulkhead may be held by work without a deadline; at least one.
     pub lasting: usize,
-    /// In all, how many are kept for bulkheads that hold none yet.
+    /// How many of all permits are kept for bulkheads that hold none yet.
     pub spare: usize,
 }
 
 /// What a permit is wanted for.
 #[derive(Debug)]
 pub struct Want<'a> {
-    /// Counted with this bulkhead.
+    /// The permit counts for this bulkhead.
     pub bulkhead: Option<Bulkhead>,
-    /// It has no deadline.
+    /// The work has no deadline.
     pub is_lasting: bool,
-    /// It has had a permit before, and goes before the others.
+    /// The call had a permit before, and precedes the others.
     pub is_back: bool,
-    /// The step that is shown while it waits; none keeps the current one.
+    /// The step that is shown while the call waits; None keeps the current one.
     pub step: Option<&'a str>,
-    /// How long it waits at most.
+    /// How long the call waits at most.
     pub patience: Duration,
 }
 
@@ -52,7 +52,7 @@ pub enum NoPermit {
 pub struct Permits {
     limits: Limits,
     state: Mutex<State>,
-    /// Pauses end.
+    /// Notified when pauses end.
     awake: Condvar,
 }
 
@@ -63,7 +63,7 @@ struct State {
     held: HashMap<Option<Bulkhead>, Held>,
     queue: VecDeque<Arc<Waiting>>,
     is_closed: bool,
-    /// No pause goes on any more.
+    /// Pauses have ended, and no new one begins.
     pauses_ended: bool,
 }
 
@@ -88,17 +88,17 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// What it is counted with.
+    /// The bulkhead that the permit counts for.
     pub fn bulkhead(&self) -> &Option<Bulkhead> {
         &self.bulkhead
     }
 
-    /// Which permits it is one of.
+    /// The permits of which this is one.
     pub fn permits(&self) -> Arc<Permits> {
         Arc::clone(&self.permits)
     }
 
-    /// Gives it back, to take one of its kind again later.
+    /// Gives the permit back. The call can take one of its kind again later.
     pub fn give_back(self) -> FormerPermit {
         let permits = self.permits();
         FormerPermit { permits, bulkhead: self.bulkhead.clone(), is_lasting: self.is_lasting }
@@ -147,7 +147,7 @@ impl Permits {
         state.grant(&self.limits);
         while !own.granted.load(Ordering::Relaxed) {
             let waited = begun.elapsed();
-            // A call that is back knows by itself that its client is gone.
+            // A call that had a permit before checks by itself whether its client is gone.
             let expired = !is_back && call.expired();
             let refusal = match (state.is_closed, expired || waited >= patience) {
                 (true, _) => NoPermit::Closed,
@@ -193,7 +193,7 @@ impl Permits {
         self.awake.notify_all();
     }
 
-    /// How many are held, and how many are waited for.
+    /// How many permits are held, and how many calls wait for one.
     pub fn load(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.total, state.queue.len())
@@ -277,7 +277,7 @@ mod tests {
         Want { bulkhead, is_lasting: false, is_back: false, step: None, patience: NEVER }
     }
 
-    /// A permit if there is one now.
+    /// A permit, if one is free now.
     fn now(permits: &Arc<Permits>, want: Want<'_>) -> Result<Permit, NoPermit> {
         permits.acquire(&Call::internal("test"), Want { patience: Duration::ZERO, ..want })
     }

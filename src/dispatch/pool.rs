@@ -1,5 +1,5 @@
-//! The threads that calls run on, started when they are wanted and kept for a while. Their number has a limit
-//! that is fixed by the configuration, and so has the number of calls; a call more is refused at once.
+//! The threads that calls run on. They start when calls need them and stay for a while. The configuration
+//! limits the number of threads and the number of calls; one call more is refused at once.
 
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +21,7 @@ const IDLE: Duration = Duration::from_secs(60);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads. Dropped, they end with the job they are in.
+/// The threads. When the pool is dropped, each thread ends after its job.
 pub struct Pool {
     shared: Arc<Shared>,
     jobs: Sender<Job>,
@@ -30,11 +30,11 @@ pub struct Pool {
 struct Shared {
     name: &'static str,
     threads: RangeInclusive<usize>,
-    /// Of jobs.
+    /// The most jobs at once.
     limit: usize,
     waiting: Receiver<Job>,
     state: Mutex<State>,
-    /// No job is left.
+    /// Notified when no job is left.
     idle: Condvar,
 }
 
@@ -47,8 +47,8 @@ struct State {
 }
 
 impl Pool {
-    /// Starts the least number of threads, which become more while there are more jobs; at most `limit` jobs
-    /// are accepted at once.
+    /// Starts the least number of threads. More start while there are more jobs; at most `limit` jobs are
+    /// accepted at once.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -69,7 +69,7 @@ impl Pool {
     /// Runs `job` on one of the threads.
     ///
     /// # Errors
-    /// `Unavailable`: as many go on already as may, or the pool is closed. The job is dropped then.
+    /// `Unavailable`: `limit` is reached, or the pool is closed. The job is dropped then.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) -> Result<()> {
         let Shared { state, threads, limit, .. } = &*self.shared;
         let mut state = state.lock();
@@ -95,12 +95,12 @@ impl Pool {
         }
         state.jobs += 1;
         drop(state);
-        // The receiver is in `shared`.
+        // This cannot fail, as the receiver is in `shared`.
         drop(self.jobs.send(Box::new(job)));
         Ok(())
     }
 
-    /// How many jobs go on.
+    /// How many jobs were accepted and have not ended.
     pub fn jobs(&self) -> usize {
         self.shared.state.lock().jobs
     }
@@ -125,7 +125,7 @@ impl Shared {
         thread.spawn(move || shared.serve()).map(drop)
     }
 
-    /// The life of a thread.
+    /// The loop of a thread.
     fn serve(&self) {
         loop {
             match self.waiting.recv_timeout(IDLE) {

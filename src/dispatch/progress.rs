@@ -1,4 +1,4 @@
-//! What others may see of a call: who it is, which step it is in, and whether its client still waits.
+//! The visible state of a call: its identity, its step, and whether its client still waits.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 
 use crate::clock;
 
-/// What may hang as a whole, by its name: a cluster, or the local disk. What is limited is limited for each
-/// of them, so that one that hangs takes nothing from the others.
+/// The name of something that may hang as a whole: a cluster, or the local disk. Limits are for each
+/// bulkhead, so that a hanging one takes nothing from the others.
 pub type Bulkhead = Arc<str>;
 
-/// How often a call that waits looks whether its client's deadline has passed: gRPC's deadline can only be
-/// asked, not waited for.
+/// How often a waiting call checks whether its client's deadline has passed: gRPC's deadline can be queried,
+/// but not waited for.
 pub const TICK: Duration = Duration::from_millis(500);
 
 /// Numbers of calls, for the log.
@@ -23,15 +23,15 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// Tells whether the client's deadline has passed.
 type Expired = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// What others may see of a call. Unlike a clone of the call it does not keep what the call holds: the lock
-/// table shows the holder of a lock without keeping that lock from being freed.
+/// The visible state of a call. Unlike a clone of the call it does not keep what the call holds: the lock
+/// table shows the holder of a lock without keeping the lock from being freed.
 #[derive(Clone)]
 pub struct Progress(Arc<CallState>);
 
 struct CallState {
     id: u64,
     method: &'static str,
-    /// By the clock that goes on while the machine is suspended.
+    /// By the clock that includes suspended time.
     started: Duration,
     expired: Expired,
     bulkhead: Mutex<Option<Bulkhead>>,
@@ -75,23 +75,23 @@ impl Progress {
         !self.0.ignores_deadline.load(Ordering::Relaxed) && (self.0.expired)()
     }
 
-    /// From now on the call goes on to its end whatever its client's deadline: a repetition would have to do
-    /// again what was done so far, which takes longer than a client waits.
+    /// From now on the call ignores its client's deadline and goes on to its end. A repetition would have to
+    /// do the same work again, which takes longer than a client waits.
     pub fn ignore_deadline(&self) {
         self.0.ignores_deadline.store(true, Ordering::Relaxed);
     }
 
-    /// Says what the call's work may hang with.
+    /// Sets what the call's work may hang with.
     pub fn set_bulkhead(&self, bulkhead: Bulkhead) {
         *self.0.bulkhead.lock() = Some(bulkhead);
     }
 
-    /// What the call's work may hang with; None as long as nobody knows.
+    /// The bulkhead that the call's work may hang with; None while it is not known.
     pub fn bulkhead(&self) -> Option<Bulkhead> {
         self.0.bulkhead.lock().clone()
     }
 
-    /// Says which volume, snapshot or name the call is about.
+    /// Sets the volume, snapshot or name that the call is about.
     pub fn set_subject(&self, subject: impl Into<String>) {
         *self.0.subject.lock() = subject.into();
     }
@@ -101,7 +101,7 @@ impl Progress {
         self.0.subject.lock().clone()
     }
 
-    /// Enters a step ("mkfs.ext4 /dev/loop3"): shown to whoever has to wait, and in the log of slow calls.
+    /// Enters a step ("mkfs.ext4 /dev/loop3"): shown to waiting calls, and in the log of slow calls.
     pub fn enter_step(&self, step: impl Into<String>) {
         *self.0.step.lock() = (step.into(), Instant::now());
     }

@@ -15,7 +15,7 @@ pub(super) struct Table<A> {
     slots: Box<[Option<Slot>]>,
     pub(super) tickets: HashMap<u64, Ticket<A>>,
     next_ticket: u64,
-    /// Why nothing is locked any more.
+    /// Why the table gives no more locks; None while it does.
     pub(super) closed: Option<Error>,
 }
 
@@ -28,11 +28,11 @@ pub(super) struct Ticket<A> {
     /// The slots in whose queues it stands, in ascending order; at least one.
     seats: Vec<usize>,
     method: &'static str,
-    /// What a request must equal to join; none: no request can, or can any more.
+    /// A request must equal this one to join. None: no request can join, or no longer.
     pub(super) request: Option<Box<dyn Identical>>,
-    /// Who has the lock, and since when.
+    /// The call that has the lock, and since when.
     holder: Option<(Progress, Instant)>,
-    /// Before the work starts the first one is its leader; afterwards all have joined.
+    /// Before the work starts, the first call is the leader; afterwards all have joined.
     pub(super) waiting: VecDeque<Arc<Waiting<A>>>,
 }
 
@@ -93,7 +93,7 @@ impl<A: Clone> Table<A> {
         Ok(())
     }
 
-    /// The slots of the keys, taken if they are new; all or none.
+    /// The slots of the keys. New keys take free slots; all or none.
     fn seats(&mut self, keys: &KeySet) -> Option<Vec<usize>> {
         let mut free = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_none()).map(|(at, _)| at);
         let find =
@@ -142,8 +142,8 @@ impl<A: Clone> Table<A> {
         self.tickets.insert(id, ticket);
     }
 
-    /// The calls that joined the work of `ticket` get a ticket of their own, right behind it: it works, so it
-    /// heads its queues.
+    /// The calls that joined the work of `ticket` get a ticket of their own, right behind it. `ticket` is at
+    /// work, so it heads its queues.
     pub(super) fn promote(&mut self, ticket: u64) {
         let Some(former) = self.tickets.get_mut(&ticket).filter(|ticket| !ticket.waiting.is_empty()) else {
             return;
@@ -168,7 +168,7 @@ impl<A: Clone> Table<A> {
         self.advance(ticket.seats);
     }
 
-    /// A call that waits no more.
+    /// Removes a call that no longer waits.
     pub(super) fn forget(&mut self, own: &Arc<Waiting<A>>) {
         let is_own = |ticket: &Ticket<A>| ticket.waiting.iter().any(|other| Arc::ptr_eq(other, own));
         let Some((&id, ticket)) = self.tickets.iter_mut().find(|(_, ticket)| is_own(ticket)) else { return };
@@ -178,7 +178,7 @@ impl<A: Clone> Table<A> {
         }
     }
 
-    /// Starts what now heads its queues; gives back slots that no call wants.
+    /// Starts the tickets that now head all their queues, and frees the slots with an empty queue.
     fn advance(&mut self, seats: Vec<usize>) {
         for seat in seats {
             let Some(slot) = &self.slots[seat] else { continue };
@@ -227,7 +227,7 @@ impl<A: Clone> Table<A> {
         )
     }
 
-    /// Whose work the queue of a slot waits for in the end: its head may itself be waiting in another queue.
+    /// The work that the queue of a slot finally waits for: its head may itself be waiting in another queue.
     fn blocker(&self, seat: usize) -> Option<String> {
         let mut id = *self.slots[seat].as_ref()?.queue.front()?;
         loop {

@@ -9,10 +9,10 @@ use crate::dispatch::call::Call;
 use crate::dispatch::progress::Bulkhead;
 use crate::error::{Error, Result};
 
-/// The fewest workers that leave a bulkhead half of them.
+/// The fewest workers. With these, one bulkhead may have half of them.
 pub const MIN_WORKERS: usize = 4;
 
-/// Workers that bulkheads leave to those that have none yet.
+/// Workers that are kept for bulkheads that have none yet.
 const SPARE: usize = 2;
 
 /// The threads that calls run on, and how many of them may work at once.
@@ -44,7 +44,7 @@ impl Workers {
     /// Runs a call on a thread of its own.
     ///
     /// # Errors
-    /// `Unavailable`: there are as many calls as may be, or the daemon is about to stop.
+    /// `Unavailable`: the limit of calls is reached, or the daemon is about to stop.
     pub fn run(&self, call: impl FnOnce() + Send + 'static) -> Result<()> {
         self.pool.run(call)
     }
@@ -78,9 +78,9 @@ impl Workers {
         Ok(())
     }
 
-    /// Refuses one more call of a bulkhead that has `own` of the `all` calls under way already. It may have
-    /// as many as there are workers, and beyond that as many as there is room for others: so those of a
-    /// cluster that hangs leave half of the queue free, those of a second one a quarter.
+    /// Refuses one more call of a bulkhead that has `own` of the `all` calls in progress already. A bulkhead
+    /// may have as many calls as there are workers, or as there are free places in the queue if these are
+    /// more. So a hanging cluster leaves half of the queue free, and a second one leaves a quarter.
     ///
     /// # Errors
     /// `Unavailable`

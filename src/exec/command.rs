@@ -43,6 +43,8 @@ pub struct Cmd {
     pub(super) tool: Tool,
     pub(super) class: Class,
     pub(super) args: Vec<OsString>,
+    /// So many of the arguments say how to reach what the command is about.
+    pub(super) access_args: usize,
     pub(super) stdin: Input,
     pub(super) files: Vec<MemoryFile>,
     pub(super) bulkhead: Option<Bulkhead>,
@@ -89,7 +91,7 @@ impl Cmd {
     /// `tool` without arguments and with nothing to read.
     pub fn new(tool: Tool, class: Class) -> Self {
         let (args, stdin, files, bulkhead, guard, kept_open) = Default::default();
-        Self { tool, class, args, stdin, files, bulkhead, outlives: false, guard, kept_open }
+        Self { tool, class, args, access_args: 0, stdin, files, bulkhead, outlives: false, guard, kept_open }
     }
 
     /// The same with one more argument.
@@ -168,8 +170,25 @@ impl Cmd {
         self
     }
 
-    /// What the command reads from stdin: for tests.
-    #[cfg(test)]
+    /// The same; the arguments so far say how to reach what the command is about.
+    #[must_use]
+    pub fn after_access(mut self) -> Self {
+        self.access_args = self.args.len();
+        self
+    }
+
+    /// The tool and the arguments that say what to do; None if one of them is not UTF-8.
+    pub fn words(&self) -> Option<Vec<&str>> {
+        let args = self.args[self.access_args..].iter().map(|arg| arg.to_str());
+        [Some(self.tool.file_name())].into_iter().chain(args).collect()
+    }
+
+    /// How long it may take.
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    /// What the command reads from stdin.
     pub fn stdin_bytes(&self) -> &[u8] {
         &self.stdin.bytes
     }

@@ -70,7 +70,7 @@ impl Start<'_> {
 /// An anonymous file in memory that holds `bytes`, and zeros up to `length`: no pipe to fill while the child
 /// writes, no trace on a disk. It is close-on-exec, so that no other child that another thread starts at this
 /// moment has it.
-fn memory(name: &str, bytes: &[u8], length: u64) -> io::Result<OwnedFd> {
+pub(super) fn memory(name: &str, bytes: &[u8], length: u64) -> io::Result<OwnedFd> {
     let fd = match memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
         // Linux before 6.3 does not know the seal, later ones can be told to insist on it (memfd_create(2)).
         Err(Errno::INVAL) => memfd_create(name, MemfdFlags::CLOEXEC)?,

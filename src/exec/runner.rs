@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,7 @@ use super::limits::ProcessLimits;
 use super::process::{Process, Start, WaitEnd};
 use super::reaper::{Orphan, Reaper};
 use super::starter::Starter;
-use super::{Class, Cmd, CommandError, Output, Runner, Tool, Tools, Why, scope};
+use super::{Class, Cmd, CommandError, Output, Resident, Runner, Script, Tool, Tools, Why, scope};
 use crate::dispatch::{Bulkhead, Call, Limits, NoPermit, Permit, Permits, Want};
 use crate::sys::crash;
 use crate::sys::process::{Orphaned, keep_ended_children};
@@ -134,6 +135,22 @@ impl Processes {
             NoPermit::Expired(waited) => Why::Expired(waited),
             NoPermit::Closed => Why::Stopping,
         })
+    }
+
+    /// Where `tool` is on this machine, if it is there.
+    pub fn path(&self, tool: Tool) -> Option<&Path> {
+        self.tools.path(tool).ok()
+    }
+
+    /// Starts a process that is spoken to over a socket, and returns our end of that.
+    ///
+    /// # Errors
+    /// The daemon is going down, or what fork, exec or a descriptor answered.
+    pub fn start_resident(&self, script: Script<'_>, held: &Arc<File>) -> io::Result<(Resident, UnixStream)> {
+        match self.stopping.load(Ordering::Acquire) {
+            true => Err(io::Error::other("cephlet is stopping")),
+            false => Resident::start(script, &self.search_path, held, &self.starter),
+        }
     }
 
     /// Starts the process and watches it to its end.

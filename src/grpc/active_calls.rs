@@ -46,12 +46,12 @@ impl Default for ActiveCalls {
 }
 
 impl ActiveCalls {
-    /// A call came in.
+    /// Adds a call that came in.
     pub fn began(&self, call: &Progress) {
         self.calls.lock().insert(call.id(), Watched { call: call.clone(), reports: 0 });
     }
 
-    /// A call was answered. Its line in the log: number, method, volume, outcome, milliseconds.
+    /// Removes a call that was answered, and logs a line: number, method, volume, outcome, milliseconds.
     pub fn ended(&self, call: &Progress, outcome: Result<(), &Error>) {
         self.calls.lock().remove(&call.id());
         let (id, method, subject) = (call.id(), call.method(), call.subject());
@@ -76,7 +76,7 @@ impl ActiveCalls {
         self.calls.lock().len()
     }
 
-    /// How many calls in progress are of this bulkhead, and how many there are.
+    /// How many calls in progress belong to this bulkhead, and how many there are in all.
     pub fn count(&self, bulkhead: &Bulkhead) -> (usize, usize) {
         let calls = self.calls.lock();
         let is_own = |watched: &&Watched| watched.call.bulkhead().as_ref() == Some(bulkhead);
@@ -102,8 +102,8 @@ impl ActiveCalls {
         self.wake.notify_all();
     }
 
-    /// A line for each call that has become slow, or is so again; and how long until the next one may be. A
-    /// call that comes in meanwhile is not slow before that.
+    /// A line for each call that has become slow, or is due for another report; and how long until the next
+    /// report may be due. A call that comes in meanwhile is not slow before that.
     fn slow_calls(&self) -> (Vec<String>, Duration) {
         let mut pause = self.slow;
         let mut lines = Vec::new();

@@ -24,15 +24,14 @@ use crate::grpc::proto::Rpc;
 use crate::grpc::status;
 use crate::volume::lock_keys::LockSet;
 
-/// A reply, encoded; shared by all callers that asked the same.
+/// A reply, encoded; shared by all callers of the same request.
 type Bytes = Arc<[u8]>;
 
-/// What a call is answered with.
+/// The answer to a call.
 pub type Answer = Result<Bytes>;
 
-/// Decodes a request and has its service answer it. The messages of an rpc are known here and nowhere else:
-/// whatever is made for each of them again, as generic code is, makes the program larger by some kilobytes an
-/// rpc.
+/// Decodes a request and lets its service answer it. Only this closure knows the messages of an rpc: generic
+/// code is compiled again for each of them, which makes the program some kilobytes larger per rpc.
 type Handler = Arc<dyn Fn(&Caller<'_>, &[u8]) -> Answer + Send + Sync>;
 
 /// How a service answers requests of a type.
@@ -55,7 +54,7 @@ impl<R: Message> Encoded<R> {
     }
 }
 
-/// Who asks: a call, as its handler sees it.
+/// The caller of an rpc: a call, as its handler sees it.
 pub struct Caller<'a> {
     bridge: &'a Bridge,
     call: Call,
@@ -63,11 +62,11 @@ pub struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Locks what `locks` says and hands the request to `work`. If the same request of the same rpc is under
-    /// way, gives its answer.
+    /// Takes the locks and hands the request to `work`. If the same request of the same rpc is in progress,
+    /// returns the answer to that one.
     ///
     /// # Errors
-    /// Those of `work` and of the lock table; `Unavailable` where there is too much to do.
+    /// Those of `work` and of the lock table; `Unavailable` if there are too many calls.
     pub fn run<Q: Identical + PartialEq + Sync, R: Message>(
         &self,
         locks: LockSet,
@@ -81,7 +80,7 @@ impl Caller<'_> {
         }
     }
 
-    /// The answer of the same request; None where the call is to work on its own.
+    /// The answer of the same request; None if the call must do the work itself.
     fn begin(&self, locks: LockSet, request: Box<dyn Identical>) -> Result<Option<Bytes>> {
         let LockSet { subject, cluster, keys } = locks;
         let (call, bulkhead) = (&self.call, cluster.map(Bulkhead::from));
@@ -113,7 +112,7 @@ impl Bridge {
         Self { workers, locks, running }
     }
 
-    /// Whether joiners of a call with this answer should try for themselves.
+    /// Whether the calls that joined try again after this answer.
     pub fn is_retryable(answer: &Answer) -> bool {
         answer.as_ref().is_err_and(|error| status::is_retryable(error.kind()))
     }
@@ -140,7 +139,7 @@ impl Bridge {
         })
     }
 
-    /// Gives a call a thread, or refuses it where there are too many. Gives what waits for the answer.
+    /// Gives a call a thread, or refuses it if there are too many. Returns the receiver of the answer.
     fn accept(
         &self,
         path: &'static str,
@@ -169,15 +168,15 @@ impl Bridge {
             guard.answer(&answer);
         }
         call.stop_working();
-        // From here the lock is held by the call alone: by this thread until it lets go, or by the reaper of
-        // a command that could not be killed. The next who gets it comes after the answer.
+        // From here only the call holds the lock: a clone in this thread, or in the reaper of a command that
+        // could not be killed. The next call gets the lock after the answer.
         call.hold(guard);
         self.running.ended(&call, answer.as_ref().map(|_| ()));
         // The receiver is gone only when the server is.
         let _ = sender.send(answer);
     }
 
-    /// Counts a call among those of its bulkhead from now on, unless they are too many already.
+    /// Counts a call for its bulkhead from now on, unless the bulkhead has too many already.
     fn enter_bulkhead(&self, call: &Call, bulkhead: Option<&Bulkhead>) -> Result<()> {
         let Some(bulkhead) = bulkhead else { return Ok(()) };
         let (own, all) = self.running.count(bulkhead);
@@ -218,7 +217,7 @@ pub fn decode<Q: Message>(bytes: &[u8]) -> Result<Q> {
 /// Waits for a call's answer and sends it; or the refusal of the call.
 async fn deliver(answer: Result<oneshot::Receiver<Answer>>, sink: UnarySink<Arc<[u8]>>) {
     let answer = match answer {
-        // A call without an answer was dropped, and that is done with the whole daemon only.
+        // A call is dropped without an answer only when the whole daemon ends.
         Ok(answer) => answer.await.unwrap_or_else(|_| Err(Error::unavailable("the daemon is going down"))),
         Err(refused) => Err(refused),
     };

@@ -1,5 +1,5 @@
-//! What the bridge promises every service, whatever that does: a defect costs one call, and a call that waits
-//! holds no worker. The service here is made for the purpose, behind a real door.
+//! What the bridge guarantees for every service: a defect costs one call, and a call that waits holds no
+//! worker. The service here is made for these tests, behind a real server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,9 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// How long a call that waits pauses.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Work on a volume, named "VOLUME: WORK". It panics before or with the volume's lock, waits until the gate
-/// is open, or is refused at length, as the work says; else it is done at once. A volume whose name begins
-/// with "far" lies in another cluster.
+/// Work on a volume, named "VOLUME: WORK". By its WORK it panics before it has the volume's lock or with the
+/// lock, waits until the gate is open, or is refused with a long message; else it is done at once. A volume
+/// whose name begins with "far" lies in another cluster.
 #[derive(Default)]
 struct Volumes {
     gate: AtomicBool,
@@ -107,7 +107,7 @@ static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 struct Log;
 
 impl Log {
-    /// Has what panics logged from now on.
+    /// Logs panics from now on.
     fn panics() -> impl Drop {
         log::set_logger(&Log).unwrap();
         log::set_max_level(log::LevelFilter::Error);
@@ -117,10 +117,10 @@ impl Log {
     }
 }
 
-/// Says what a panic does.
+/// A panic hook.
 type PanicHook = Box<dyn Fn(&std::panic::PanicHookInfo<'_>) + Send + Sync>;
 
-/// What the other tests have a panic do; put back when it is dropped.
+/// The panic hook of the other tests, put back when this is dropped.
 struct Hook(Option<PanicHook>);
 
 impl Drop for Hook {
@@ -145,10 +145,10 @@ impl log::Log for Log {
     fn flush(&self) {}
 }
 
-/// What a call came to.
+/// The outcome of a call.
 type Answer = std::result::Result<(), (RpcStatusCode, String)>;
 
-/// An open door with this service behind it.
+/// A server with this service.
 struct House {
     channel: Channel,
     workers: Arc<Workers>,
@@ -191,7 +191,7 @@ impl House {
         thread::spawn(move || ask(&channel, &name, PATIENCE))
     }
 
-    /// Waits until so many calls are under way and none of them works.
+    /// Waits until `calls` calls are in progress and none of them works.
     #[track_caller]
     fn await_waiting(&self, calls: usize) {
         let end = Instant::now() + PATIENCE;
@@ -205,7 +205,7 @@ impl House {
         self.volumes.done.lock().unwrap().clone()
     }
 
-    /// Waits until no call is under way.
+    /// Waits until no call is in progress.
     #[track_caller]
     fn await_rest(&self) {
         let end = Instant::now() + PATIENCE;
@@ -240,7 +240,7 @@ fn a_defect_costs_one_call_and_frees_its_lock() {
         let (code, message) = house.ask(name).unwrap_err();
         assert_eq!(code, RpcStatusCode::INTERNAL);
         assert!(message.contains("defect") && message.contains("on purpose"), "{message}");
-        // More often than there are workers: none of them is lost, and the lock is free each time.
+        // More often than there are workers: no worker is lost, and the lock is free each time.
         for _ in 0..8 {
             assert!(house.ask(name).is_err());
             house.ask("volume: well").unwrap();
@@ -322,7 +322,7 @@ fn a_call_that_waits_keeps_its_lock_and_those_that_joined_it() {
 fn a_deadline_that_passes_while_a_call_waits_ends_it() {
     let house = House::open();
     house.ask("early: well").expect("a call that connects");
-    // Long enough to come to where it waits.
+    // Long enough for the call to reach the place where it waits.
     let (code, _) = house.ask_within("late: wait", Duration::from_secs(15)).unwrap_err();
     assert_eq!(code, RpcStatusCode::DEADLINE_EXCEEDED);
     house.await_rest();

@@ -5,15 +5,15 @@ use protobuf::{Enum, EnumOrUnknown};
 use crate::error::{Error, Result};
 use crate::volume::request::{Access, Capability, Mode};
 
-/// A path in its one spelling, without a slash twice or at the end: paths are known by their text. What is no
-/// absolute path stays as it is and is refused later.
+/// A path in its only spelling, without a slash twice or at the end, as paths are compared as text. A path
+/// that is not absolute stays unchanged, and is refused later.
 pub fn path(text: String) -> String {
     let plain = !text.starts_with('/') || !(text.ends_with('/') || text.contains("//"));
     let parts = text.split('/').filter(|part| !part.is_empty());
     if plain { text } else { format!("/{}", parts.collect::<Vec<_>>().join("/")) }
 }
 
-/// A capability of these two, where they are there. Each protocol has modes of its own.
+/// A capability of this access and this mode; both are required. Each protocol has modes of its own.
 pub fn capability(field: &str, access: Option<Access>, mode: EnumOrUnknown<impl Enum>) -> Result<Capability> {
     let missing = || format!("{field} has neither block nor mount: one of them is required");
     let known = Mode::from_number(mode.value()).filter(|_| mode.enum_value().is_ok());

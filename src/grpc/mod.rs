@@ -25,29 +25,28 @@ use crate::sys::socket::{self, Listener};
 use crate::sys::{crash, file};
 use crate::volume::Operations;
 
-/// How many calls gRPC keeps room for before they are read: more only cost memory.
+/// The number of calls for which gRPC keeps room before it reads them: more only cost memory.
 const SLOTS: usize = 128;
 
-/// The most bytes of a request: some dozen times what the fields of one may have together. As many calls as
-/// may wait are in memory with their requests.
+/// The most bytes of a request: some dozen times the limit of all its fields together. All calls that wait
+/// are in memory with their requests.
 const LONGEST_REQUEST: i32 = 256 << 10;
 
 /// gRPC, being served at a socket.
 pub struct Server {
     server: grpcio::Server,
     socket: PathBuf,
-    /// Told once every call has been answered; from [`Server::drain`] on.
+    /// Gets a message once every call has been answered. Set by [`Server::drain`].
     drained: Option<Receiver<()>>,
-    // The socket's name is ours while this lives.
+    // Reserves the socket's name.
     _lock: FileLock,
 }
 
 impl Server {
-    /// Binds `socket`, for its owner only from the first moment, and begins to serve.
+    /// Binds `socket`, from the first moment for its owner only, and begins to serve.
     ///
-    /// gRPC unlinks whatever lies at the path, even the socket of a daemon that is alive. So `lock`, the file
-    /// that stands for the socket's name, is locked first, and only a socket that nobody answers at is given
-    /// up.
+    /// gRPC unlinks any file at the path, even the socket of a live daemon. So `lock`, the file that stands
+    /// for the socket's name, is locked first, and only a socket without a listener is removed.
     pub fn open(socket: &Path, lock: &Path, services: Service) -> Result<Self> {
         let taken = || {
             Error::precondition(format!(
@@ -76,7 +75,7 @@ impl Server {
         Ok(Self { server, socket: socket.to_path_buf(), drained: None, _lock: lock })
     }
 
-    /// Where it is.
+    /// The path of the socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -107,15 +106,15 @@ fn finished(done: grpcio::ShutdownFuture) -> Receiver<()> {
     let (sender, receiver) = crossbeam_channel::bounded(2);
     let wait = move || {
         let _ = futures_executor::block_on(done);
-        // Once for each of the two who ask.
+        // One message for each of the two callers of `drain`.
         let _ = (sender.send(()), sender.send(()));
     };
-    // Without a thread nobody reports the end, and the deadline decides.
+    // If the thread does not start, the receiver gets no message.
     let _ = std::thread::Builder::new().name("shutdown".into()).spawn(wait);
     receiver
 }
 
-/// Locks a file that only its owner can open, so that nobody else can keep the daemon from starting.
+/// Locks a file that only its owner can open, so that no other user can keep the daemon from starting.
 fn try_lock(path: &Path) -> Result<Option<FileLock>> {
     let lock = || {
         path.parent().map_or(Ok(()), file::ensure_dir)?;
@@ -148,7 +147,7 @@ fn make_directory(socket: &Path) -> Result<()> {
     std::fs::create_dir_all(parent).map_err(|error| Error::io(format!("create {}", parent.display()), &error))
 }
 
-/// Refuses what this copy does not serve: gRPC by itself would give no reason.
+/// Refuses a service that this copy does not serve: gRPC by itself would give no reason.
 fn ensure_served(service: &str, is_served: bool) -> Result<()> {
     let refusal = || {
         format!("this copy of cephlet does not serve the {service}: ask another one, or set CEPHLET_SERVICES")
@@ -156,8 +155,8 @@ fn ensure_served(service: &str, is_served: bool) -> Result<()> {
     is_served.then_some(()).ok_or_else(|| Error::unimplemented(refusal()))
 }
 
-/// All services of this copy of the plugin `name`. CSI 0.1 says itself what this copy does not serve; for the
-/// rest gRPC answers UNIMPLEMENTED.
+/// All services of this copy of the plugin `name`. CSI 0.1 itself refuses what this copy does not serve; for
+/// the other protocols gRPC answers UNIMPLEMENTED.
 pub fn services(
     bridge: &Bridge,
     name: &str,

@@ -1,4 +1,4 @@
-//! cephlet.operator.v1.Operator: what the command line asks that CSI has no words for.
+//! cephlet.operator.v1.Operator: rpcs for the command line that CSI does not have.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::volume::Operations;
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{Map, NodePublishUnstaged, NodeUnpublish};
 
-/// Says what the daemon runs with.
+/// Returns the settings that the daemon runs with.
 pub type Settings = Arc<dyn Fn(&Call) -> wire::ConfigResponse + Send + Sync>;
 
 /// Publishes volumes on this node in one step, and tells the daemon's settings.

@@ -20,12 +20,12 @@ const CODES: [(RpcStatusCode, &str, Kind); 12] = [
     (RpcStatusCode::INTERNAL, "INTERNAL", Kind::Internal),
 ];
 
-/// The most bytes of a message. gRPC has 8 KiB for all that ends a call, beyond which its clients are told
-/// neither code nor message, and writes what is not plain ASCII as `%XX`.
+/// The most bytes of a message. gRPC has 8 KiB for everything that ends a call; with more, its clients get
+/// neither code nor message. It writes bytes other than plain ASCII as `%XX`.
 const LONGEST_MESSAGE: usize = 2048;
 
-/// The code of the CSI specification's error scheme for each kind. No wildcard: a new kind does not compile
-/// until somebody picks its code.
+/// The code of the CSI specification's error scheme for each kind. No wildcard, so that a new kind does not
+/// compile without a code.
 pub fn code(kind: Kind) -> RpcStatusCode {
     match kind {
         Kind::InvalidArgument => RpcStatusCode::INVALID_ARGUMENT,
@@ -48,8 +48,8 @@ pub fn status(error: &Error) -> RpcStatus {
     RpcStatus::with_message(code(error.kind()), fitting(error.message()))
 }
 
-/// The message; of one that is too long the middle is left out, as what happened stands at the beginning and
-/// what to do about it at the end.
+/// The message. A message that is too long loses its middle, as its beginning says what happened and its end
+/// what to do about it.
 fn fitting(message: &str) -> String {
     if message.len() <= LONGEST_MESSAGE {
         return message.to_string();
@@ -66,8 +66,8 @@ pub fn name(kind: Kind) -> &'static str {
     CODES.iter().find(|row| row.0 == code).map_or("?", |row| row.1)
 }
 
-/// What a client of our own makes of a call that failed. Codes that this daemon does not send are a defect,
-/// under their own name. For a service that is not served gRPC gives no reason.
+/// The error of a failed call, for cephlet's own client. A code that this daemon does not send is a defect,
+/// and the message names it. For a service that is not served gRPC gives no reason.
 pub fn error(rpc: &str, failure: grpcio::Error) -> Error {
     let grpcio::Error::RpcFailure(status) = failure else {
         return Error::internal(format!("{rpc}: {failure}"));
@@ -87,7 +87,7 @@ fn kind(code: RpcStatusCode) -> Option<Kind> {
     CODES.iter().find(|row| row.0 == code).map(|row| row.2)
 }
 
-/// Whether asking the same again may end differently: a caller that joined then tries for itself.
+/// Whether a repetition of the request may end differently: a caller that joined then tries for itself.
 pub fn is_retryable(kind: Kind) -> bool {
     let code = code(kind);
     [RpcStatusCode::UNAVAILABLE, RpcStatusCode::DEADLINE_EXCEEDED, RpcStatusCode::ABORTED].contains(&code)

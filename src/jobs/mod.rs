@@ -1,9 +1,7 @@
-//! What is done in the background, in lanes: one for each cluster, say, so that a cluster that hangs holds up
-//! nothing but its own jobs. A lane has a thread while there is anything in it, and does one job at a time,
-//! the longest due first.
+//! Background jobs, in lanes: for example one for each cluster, so that a hanging cluster delays only its own
+//! jobs. A lane has a thread while it has jobs, and does one job at a time, the longest due first.
 //!
-//! The queue is in memory only: what must survive a restart is found again from what the journal or the
-//! storage says.
+//! The queue is in memory only. After a restart the journal or the storage shows which jobs are left to do.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,20 +15,20 @@ use parking_lot::{Condvar, Mutex};
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 
-/// Before a job that failed is tried again; one that somebody has to do something about first waits twice as
-/// long each time.
+/// The pause before a failed job is tried again. If an operator has to do something about the failure first,
+/// the pause doubles each time.
 pub const RETRY: Duration = Duration::from_secs(60);
-/// How often that is doubled: to about an hour.
+/// How often the pause doubles at most: to about an hour.
 const DOUBLINGS: u32 = 6;
 /// Bytes of a thread's stack.
 const STACK: usize = 256 << 10;
-/// So many jobs may wait in a lane. More are refused; one that is put back never is.
+/// The most jobs that may wait in a lane. More are refused; a job that is put back never is.
 const MAX_JOBS: usize = 4096;
 
-/// What becomes of a job that was done.
+/// What happens to a job after it ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requeue {
-    /// It is over.
+    /// The job is finished.
     Never,
     /// It is due again after this pause.
     After(Duration),
@@ -65,21 +63,20 @@ struct Lane {
 
 struct Job {
     due: Instant,
-    /// For people, and what tells one job from another.
+    /// For people, and the identity of the job in its lane.
     name: String,
     work: Work,
-    /// How often it failed so that asking again does not help by itself.
+    /// How often in a row it failed for a reason that a repetition alone does not change.
     refusals: u32,
 }
 
-/// Does something with each of `items`; one that fails keeps no other from being tried. Gives the first
-/// failure.
+/// Does something with each of `items`, even after one has failed. Returns the first failure.
 pub fn try_each<T>(items: impl IntoIterator<Item = T>, work: impl FnMut(T) -> Result<()>) -> Result<()> {
     items.into_iter().map(work).fold(Ok(()), Result::and)
 }
 
 impl JobQueue {
-    /// From now on jobs are done; those added before have waited for this.
+    /// Starts the threads. Jobs that were added before have waited for this.
     pub fn start(&self) {
         let mut state = self.0.state.lock();
         state.started = true;
@@ -87,10 +84,10 @@ impl JobQueue {
         lanes.iter().for_each(|lane| self.0.attend(&mut state, lane));
     }
 
-    /// No job is begun any more, and each thread ends with the job it is doing.
+    /// Begins no job any more. Each thread ends with the job it is doing.
     pub fn stop(&self) {
         self.0.stopped.store(true, Ordering::Relaxed);
-        // Whoever is between looking at it and waiting has the lock.
+        // A thread between its check of `stopped` and its wait holds this lock.
         drop(self.0.state.lock());
         self.0.changed.notify_all();
     }
@@ -128,7 +125,7 @@ impl Shared {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Sees to it that the lane has a thread, and that it looks at what is in it.
+    /// Makes sure that the lane has a thread, and that the thread looks at the jobs of the lane.
     fn attend(self: &Arc<Self>, state: &mut State, name: &str) {
         self.changed.notify_all();
         if !state.started || self.is_stopped() {
@@ -154,7 +151,7 @@ impl Shared {
         }
     }
 
-    /// Does a job once. A failure of any kind ends no thread.
+    /// Does a job once. No failure, not even a panic, ends the thread.
     fn perform(&self, lane: &str, job: &mut Job) -> Requeue {
         let call = self.call(lane, &job.name);
         match catch_unwind(AssertUnwindSafe(|| (job.work)(&call))) {
@@ -167,7 +164,7 @@ impl Shared {
         }
     }
 
-    /// When a job is tried again that failed.
+    /// When a failed job is tried again.
     fn failed(job: &mut Job, error: &Error) -> Requeue {
         let is_refusal = matches!(error.kind(), Kind::Precondition | Kind::Unauthenticated);
         job.refusals = if is_refusal { job.refusals + 1 } else { 0 };
@@ -208,7 +205,7 @@ impl Shared {
         }
     }
 
-    /// However many there are. One that was added while this one ran is this one, and due no later.
+    /// Puts a job back, even into a full lane. It replaces a job of the same name, and is due no later.
     fn put_back(&self, lane: &str, pause: Duration, mut job: Job) {
         job.due = Instant::now() + pause;
         let mut state = self.state.lock();
@@ -224,7 +221,7 @@ impl Shared {
 }
 
 impl Lane {
-    /// Where the longest due is.
+    /// The index of the job that is due first.
     fn first(&self) -> Option<usize> {
         (0..self.jobs.len()).min_by_key(|at| self.jobs[*at].due)
     }
@@ -232,8 +229,8 @@ impl Lane {
 
 #[cfg(test)]
 impl JobQueue {
-    /// Does here what is due within `time`, and what is added meanwhile and due at once. There may be no
-    /// threads.
+    /// Does here all jobs that are due within `time`, and those that are added meanwhile and due at once. No
+    /// lane may have a thread.
     pub fn work_off(&self, time: Duration) {
         let mut until = Instant::now() + time;
         loop {

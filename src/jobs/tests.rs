@@ -33,7 +33,7 @@ fn await_that(happens: impl Fn() -> bool) {
     }
 }
 
-/// A job that says its name when it is done.
+/// A job that sends its name when it is done.
 fn say(to: &mpsc::Sender<&'static str>, what: &'static str) -> impl FnMut(&Call) -> Result<Requeue> + use<> {
     let to = to.clone();
     move |_| {

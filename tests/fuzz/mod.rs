@@ -15,7 +15,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use self::input::{for_a_minute, rounds};
-use crate::backend::ceph::{ClusterAccess, PoolRef};
+use crate::backend::ceph::{ClusterAccess, PoolRef, Programs};
 use crate::backend::rbd::tool::cli::CommandTool;
 use crate::backend::rbd::tool::*;
 use crate::clusters::{Cluster, ClusterSource, Clusters};
@@ -149,7 +149,11 @@ impl Runner for Says {
 
 fn read_answer(said: &[u8]) {
     let runner = Arc::new(Says(Mutex::new(said.to_vec())));
-    let tool = CommandTool::new(runner, Duration::from_secs(1), "/nonexistent/promotions".into());
+    let tool = CommandTool::new(
+        Programs::new(runner, None),
+        Duration::from_secs(1),
+        "/nonexistent/promotions".into(),
+    );
     let cluster = Cluster { credentials: Some(input::credentials()), ..Cluster::named("ceph") };
     let access = ClusterAccess::new(Arc::new(cluster), &Secrets::default()).unwrap();
     let (call, at) =

@@ -12,6 +12,7 @@ pub mod locks;
 pub mod monitor;
 pub(crate) mod placement;
 pub(crate) mod removed;
+pub mod session;
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ pub use failure::{Failure, Reason};
 pub use monitor::Monitors;
 pub use monitor::space::FreeSpace;
 pub use placement::PoolRef;
+pub use session::Session;
 
 use crate::clusters::{Cluster, Credentials};
 use crate::dispatch::{Bulkhead, Call};
@@ -73,6 +75,7 @@ impl ClusterAccess {
             Tool::Ceph => cmd.args(["--connect-timeout", CONNECT_SECONDS]),
             _ => cmd.args(["--client-mount-timeout", CONNECT_SECONDS]),
         }
+        .after_access()
     }
 
     /// Whether the credentials are the cluster's own, and not a request's.
@@ -87,13 +90,48 @@ impl ClusterAccess {
             false => String::from("the secret userKey"),
         }
     }
+}
+
+/// The programs by which clusters are asked, and the session that stands in for them where there is one.
+#[derive(Clone)]
+pub struct Programs {
+    runner: Arc<dyn Runner>,
+    session: Option<Arc<Session>>,
+}
+
+impl Programs {
+    /// Programs that `runner` starts.
+    pub fn new(runner: Arc<dyn Runner>, session: Option<Arc<Session>>) -> Self {
+        Self { runner, session }
+    }
 
     /// Runs a command of [`ClusterAccess::command`].
     ///
     /// # Errors
     /// Every way in which it did not end with status 0.
-    pub fn run(&self, runner: &dyn Runner, call: &Call, cmd: &Cmd) -> Result<Output, Failure> {
-        runner.run(call, cmd).map_err(|error| Failure::new(self, error))
+    pub fn run(&self, call: &Call, access: &ClusterAccess, cmd: &Cmd) -> Result<Output, Failure> {
+        match self.session.as_ref().and_then(|session| session.run((call, access), cmd)) {
+            Some(answer) => answer.map_err(|error| Failure::new(access, error)),
+            None => self.start(call, access, cmd),
+        }
+    }
+
+    /// The same, always by a process.
+    fn start(&self, call: &Call, access: &ClusterAccess, cmd: &Cmd) -> Result<Output, Failure> {
+        self.runner.run(call, cmd).map_err(|error| Failure::new(access, error))
+    }
+
+    /// Ends the session after what is under way.
+    pub fn end(&self) {
+        self.session.iter().for_each(|session| session.end());
+    }
+
+    /// Whether `tool` is on this machine.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn has(&self, tool: Tool) -> Result<()> {
+        Ok(self.runner.has(tool)?)
     }
 }
 

@@ -19,12 +19,12 @@ use crate::volume::request::FenceRequest;
 pub struct FenceController {
     /// The operations.
     pub operations: Arc<Operations>,
-    /// Whether this copy serves the controller. Every copy knows its own host's addresses.
+    /// Whether this copy serves the controller. Every copy answers for its own host's addresses.
     pub controller: bool,
 }
 
 impl FenceController {
-    /// A change waits for others of the same cluster; a question locks nothing.
+    /// A change waits for others of the same cluster; a read-only request locks nothing.
     fn run<R: Message>(
         &self,
         caller: &Caller<'_>,

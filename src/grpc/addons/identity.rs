@@ -17,7 +17,7 @@ pub struct Identity {
     pub name: String,
     /// Whether this copy serves the controller.
     pub controller: bool,
-    /// What can work or not.
+    /// The operations, which know what they offer.
     pub operations: Arc<Operations>,
 }
 
@@ -34,7 +34,7 @@ impl wire::Identity for Identity {
         })
     }
 
-    /// What this copy serves, and no other: each is asked for itself.
+    /// What this copy alone serves: a caller asks every copy.
     fn get_capabilities(
         &self,
         _: &Caller<'_>,

@@ -1,4 +1,4 @@
-//! csi-addons: what orchestrators may ask beyond CSI, on the same socket.
+//! csi-addons: rpcs for orchestrators beyond CSI, on the same socket.
 
 pub mod fence;
 pub mod identity;

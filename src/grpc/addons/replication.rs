@@ -26,10 +26,10 @@ pub struct Controller {
     pub operations: Arc<Operations>,
 }
 
-/// Strings as the wire has them.
+/// Strings as in messages.
 type Strings = HashMap<String, String>;
 
-/// How a request names what it means: the older way, and the newer.
+/// How a request names its volume: the older field, and the newer.
 type Named = (String, MessageField<wire::ReplicationSource>);
 
 impl Controller {
@@ -47,7 +47,7 @@ impl Controller {
         caller.run(request.volume.locks()?, request, work)
     }
 
-    /// A question, which is answered also while a change takes its time.
+    /// A read-only request, which is answered even while a change takes its time.
     fn question<R: Message>(
         &self,
         caller: &Caller<'_>,
@@ -172,7 +172,7 @@ impl wire::Controller for Controller {
     }
 }
 
-/// What is not known stays unset.
+/// Unknown fields stay unset.
 fn info(info: ReplicationInfo) -> wire::GetVolumeReplicationInfoResponse {
     use wire::get_volume_replication_info_response::Status;
     let status = match info.health {

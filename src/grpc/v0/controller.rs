@@ -21,7 +21,7 @@ use crate::volume::{Listed, Operations, Verdict};
 pub struct Controller {
     /// The operations.
     pub operations: Arc<Operations>,
-    /// Whether this copy serves it. Otherwise every rpc says so.
+    /// Whether this copy serves the controller. If not, every rpc refuses with that reason.
     pub served: bool,
 }
 
@@ -32,7 +32,7 @@ impl Controller {
     }
 }
 
-/// The rpcs that the controller's capabilities speak of: all there are.
+/// The optional capabilities of the controller: all are offered.
 fn offered() -> Vec<wire::controller_service_capability::rpc::Type> {
     use wire::controller_service_capability::rpc::Type;
     vec![Type::CREATE_DELETE_VOLUME, Type::PUBLISH_UNPUBLISH_VOLUME, Type::LIST_VOLUMES, Type::GET_CAPACITY]
@@ -71,11 +71,11 @@ impl wire::Controller for Controller {
     ) -> Result<Encoded<wire::DeleteVolumeResponse>> {
         self.admit(&request.version)?;
         let secrets = decode::credentials(request.user_credentials)?;
-        // The storage has to be released.
+        // A deletion has to release the storage.
         let volume = self.operations.controller_volume(request.volume_id);
         let request = DeleteVolume { volume, snapshots_may_outlive: false, secrets }.checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
-            // A volume that is not there is deleted.
+            // The deletion of a missing volume succeeds.
             self.operations.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
         })
     }

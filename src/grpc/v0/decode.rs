@@ -1,5 +1,5 @@
-//! From CSI 0.1 messages to requests. What is called otherwise than in v1 is checked here, so that an error
-//! names the right field; the rest is checked by the requests themselves.
+//! From CSI 0.1 messages to requests. Fields with another name than in v1 are checked here, so that an error
+//! names the right field; the requests themselves check the rest.
 
 use std::collections::HashMap;
 
@@ -33,8 +33,8 @@ pub fn map(field: &str, pairs: HashMap<String, String>) -> Result<Map> {
     validate::map(field, &map).map(|()| map)
 }
 
-/// The secrets of this protocol, hidden from here on. Not even a key that is wrong is repeated: it may be a
-/// value out of its place.
+/// The secrets of this protocol, hidden from here on. An error does not even repeat a malformed key, which
+/// may be a misplaced value.
 pub fn credentials(pairs: HashMap<String, String>) -> Result<Secrets> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if pairs.keys().any(|key| key.is_empty() || !key.bytes().all(allowed)) {
@@ -51,7 +51,7 @@ pub fn node_id(text: String) -> Result<String> {
     validate::optional_text("node_id", &text).map(|()| text)
 }
 
-/// A size range; one that is not there says nothing, one that is there has to say something.
+/// A size range. It may be missing; if it is there, it must have at least one of its fields.
 pub fn size(range: &MessageField<wire::CapacityRange>) -> Result<SizeRange> {
     let Some(range) = range.as_ref() else { return Ok(SizeRange::default()) };
     if range.required_bytes == 0 && range.limit_bytes == 0 {

@@ -5,7 +5,7 @@ use protobuf::MessageField;
 use crate::backend::Volume;
 use crate::grpc::proto::csi as wire;
 
-/// A string of an answer is at most this long, in bytes.
+/// The longest string of an answer, in bytes.
 const MAX_TEXT: usize = 128;
 
 /// A volume.

@@ -1,13 +1,13 @@
-//! CSI 0.1 (package `csi`), on the same socket as v1: each handler decodes, works and encodes. Nobody else
-//! knows this protocol.
+//! CSI 0.1 (package `csi`), on the same socket as v1: each handler decodes, works and encodes. No other
+//! module knows this protocol.
 //!
-//! It has the same volumes under the same IDs by the same operations. What it does otherwise than v1:
+//! It serves the same volumes under the same IDs by the same operations. Its differences from v1:
 //!
 //! | | 0.1 | v1 |
 //! |---|---|---|
 //! | version of the protocol | in every request | in the package's name |
 //! | staging | part of the publishing on the node | rpcs of its own |
-//! | the target path | the orchestrator's, and left to it | made and removed, unless it was there |
+//!  the target path | left to the orchestrator | made and removed, unless it was there |
 //! | a second target in a single-node mode | FAILED_PRECONDITION | as `CEPHLET_SINGLE_NODE_TARGETS` says |
 //! | taking back what is absent | NOT_FOUND | OK |
 //! | deleting what snapshots would keep | FAILED_PRECONDITION | OK, the snapshots live on |

@@ -14,7 +14,7 @@ use crate::grpc::v0::decode;
 use crate::volume::Operations;
 use crate::volume::request::{NodePublishUnstaged, NodeUnpublish};
 
-/// Gives volumes to consumers on this node.
+/// Publishes volumes on this node.
 pub struct Node {
     /// The operations.
     pub operations: Arc<Operations>,
@@ -90,7 +90,7 @@ impl wire::Node for Node {
         Encoded::of(wire::NodeProbeResponse::default())
     }
 
-    /// There is nothing in this version that a node could offer or not.
+    /// In this version a node has no optional capabilities.
     fn node_get_capabilities(
         &self,
         _: &Caller<'_>,

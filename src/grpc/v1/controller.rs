@@ -23,8 +23,8 @@ pub struct Controller {
     pub operations: Arc<Operations>,
 }
 
-/// The rpcs that the controller's capabilities speak of. A list that is without nodes for some volumes would
-/// say that nobody has them.
+/// The optional capabilities of the controller. A list without the nodes of some volumes would claim that no
+/// node has them.
 fn offered(lists_nodes: bool) -> Vec<wire::controller_service_capability::rpc::Type> {
     use wire::controller_service_capability::rpc::Type;
     let mut offered = vec![
@@ -83,7 +83,7 @@ impl wire::Controller for Controller {
         let volume = self.operations.controller_volume(request.volume_id);
         let request = DeleteVolume { volume, snapshots_may_outlive: true, secrets }.checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
-            // In v1 a volume that is not there is deleted.
+            // In v1 the deletion of a missing volume succeeds.
             self.operations.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
         })
     }
@@ -120,7 +120,7 @@ impl wire::Controller for Controller {
         let volume = self.operations.controller_volume(request.volume_id);
         let request = ControllerUnpublish { volume, node_id: request.node_id, secrets }.checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
-            // In v1 a volume or node that is not there has nothing to unpublish.
+            // In v1 unpublishing succeeds if the volume or node is missing.
             self.operations
                 .controller_unpublish(call, request)
                 .map(|_| wire::ControllerUnpublishVolumeResponse::default())
@@ -231,7 +231,7 @@ impl wire::Controller for Controller {
         let snapshot = self.operations.controller_snapshot(request.snapshot_id);
         let request = SnapshotById { snapshot, secrets: decode::secrets(request.secrets) }.checked()?;
         caller.run(request.snapshot.locks()?, request, |call, request| {
-            // In v1 a snapshot that is not there is deleted.
+            // In v1 the deletion of a missing snapshot succeeds.
             self.operations.delete_snapshot(call, request).map(|_| wire::DeleteSnapshotResponse::default())
         })
     }

@@ -1,5 +1,4 @@
-//! From CSI v1 messages to requests. What the specification's limits say is checked by the requests
-//! themselves.
+//! From CSI v1 messages to requests. The requests themselves check the limits of the specification.
 
 use std::collections::HashMap;
 
@@ -21,7 +20,7 @@ pub fn secrets(pairs: HashMap<String, String>) -> Secrets {
     pairs.into_iter().collect()
 }
 
-/// A size range; one that is not there says nothing.
+/// A size range; a missing one sets no limits.
 pub fn size(range: &MessageField<wire::CapacityRange>) -> Result<SizeRange> {
     let Some(range) = range.as_ref() else { return Ok(SizeRange::default()) };
     let bytes = |field: &str, value: i64| {

@@ -11,7 +11,7 @@ use crate::grpc::proto::csi_v1 as wire;
 use crate::volume::Usage;
 use crate::volume::request::{Access, Capability, Map, Source};
 
-/// A size in bytes as the wire has it. Sizes beyond it are refused long before.
+/// A size in bytes as messages have it. Larger sizes are refused long before.
 pub fn bytes(size: u64) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }
@@ -43,7 +43,7 @@ pub fn topology(segments: Map) -> wire::Topology {
     wire::Topology { segments: segments.into_iter().collect(), ..Default::default() }
 }
 
-/// How a volume is doing.
+/// The condition of a volume.
 pub fn condition(
     condition: Condition,
     replication: Option<&Replicated>,
@@ -57,7 +57,7 @@ pub fn condition(
     MessageField::some(wire::VolumeCondition { abnormal, message, ..Default::default() })
 }
 
-/// How a volume of a list is doing, as far as was looked.
+/// The condition of a volume in a list, if it is known.
 pub fn listed_condition(known: Option<Condition>) -> MessageField<wire::VolumeCondition> {
     match known {
         Some(known) => condition(known, None),

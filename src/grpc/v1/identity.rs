@@ -15,7 +15,7 @@ use crate::volume::Operations;
 pub struct Identity {
     /// The plugin's name.
     pub name: String,
-    /// What can work or not.
+    /// The operations, which know what can work.
     pub operations: Arc<Operations>,
 }
 

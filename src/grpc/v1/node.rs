@@ -12,13 +12,13 @@ use crate::grpc::v1::{decode, encode};
 use crate::volume::Operations;
 use crate::volume::request::{NodeExpand, NodePublish, NodeStage, NodeUnpublish, NodeUnstage, Stats};
 
-/// Makes volumes ready on this node and gives them to consumers.
+/// Stages and publishes volumes on this node.
 pub struct Node {
     /// The operations.
     pub operations: Arc<Operations>,
 }
 
-/// The rpcs that the node's capabilities speak of.
+/// The optional capabilities of the node.
 fn offered() -> Vec<wire::node_service_capability::rpc::Type> {
     use wire::node_service_capability::rpc::Type;
     vec![

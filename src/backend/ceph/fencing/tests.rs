@@ -1,11 +1,11 @@
 use parking_lot::Mutex;
 
 use super::*;
+use crate::backend::ceph::Programs;
 use crate::backend::ceph::monitor::blocklist::Entry;
 use crate::backend::ceph::monitor::fake::FakeMonitors;
 use crate::clusters::{Cluster, Credentials};
 use crate::error::Kind;
-use crate::exec::Runner;
 use crate::exec::fake::FakeRunner;
 
 const NEVER: &str = "2106-02-07T06:28:15.333020+0000";
@@ -194,7 +194,7 @@ fn told(answers: &[(&str, &str)], work: impl Fn(&Fences) -> Result<()>) -> (Resu
     for (printed, said) in answers {
         runner.expect_said(&argv.split(' ').collect::<Vec<_>>(), printed, said);
     }
-    let by_ceph: Arc<dyn Runner> = Arc::clone(&runner) as _;
+    let by_ceph = Programs::new(Arc::clone(&runner) as _, None);
     let result = work(&fences(Arc::new(by_ceph)));
     let lines = |cmd: &crate::exec::Cmd| String::from_utf8(cmd.stdin_bytes().to_vec()).unwrap();
     (result, runner.ran().iter().map(lines).collect())

@@ -1,22 +1,24 @@
 //! The door by the program `ceph`. A single command is given as arguments, and the exit status counts.
 //! Several are given on standard input, one a line; then the status is 0 also where one of them failed.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 
 use super::{Asker, Command, Monitors};
-use crate::backend::ceph::Failure;
-use crate::exec::{Class, Output, Runner, Tool};
+use crate::backend::ceph::{Failure, Programs};
+use crate::exec::{Class, Output, Tool};
 
-impl Monitors for Arc<dyn Runner> {
+impl Monitors for Programs {
     fn ask(&self, (call, access): Asker<'_>, class: Class, commands: &[Command]) -> Result<Output, Failure> {
+        let session = self.session.as_ref();
+        if let Some(answer) = session.and_then(|it| it.command((call, access), class, commands)) {
+            return answer.map_err(|error| Failure::new(access, error));
+        }
         let cmd = access.command(Tool::Ceph, class);
         let cmd = match commands {
             [only] => cmd.args(only.iter().flat_map(words)),
             several => cmd.arg("--format=json").stdin(several.iter().map(line).collect::<String>()),
         };
-        access.run(&**self, call, &cmd)
+        self.start(call, access, &cmd)
     }
 }
 

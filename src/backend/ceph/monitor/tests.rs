@@ -6,10 +6,9 @@ use std::time::{Duration, SystemTime};
 use super::blocklist::Entry;
 use super::pools::ListedPool;
 use super::*;
-use crate::backend::ceph::FreeSpace;
+use crate::backend::ceph::{FreeSpace, Programs};
 use crate::clusters::{Cluster, Credentials};
 use crate::error::{Error, Kind};
-use crate::exec::Runner;
 use crate::exec::fake::FakeRunner;
 use crate::secrets::Secrets;
 
@@ -19,7 +18,7 @@ const REACHED: &str = "ceph -c /etc/ceph/ceph.conf --id cephlet --connect-timeou
 /// Monitors behind a `ceph` that knows what comes next.
 struct Fixture {
     runner: Arc<FakeRunner>,
-    monitors: Arc<dyn Runner>,
+    monitors: Programs,
     call: Call,
     access: ClusterAccess,
 }
@@ -31,7 +30,12 @@ impl Fixture {
         let cluster =
             Cluster { conf: Some("/etc/ceph/ceph.conf".into()), credentials, ..Cluster::named("main") };
         let access = ClusterAccess::new(Arc::new(cluster), &Secrets::default()).unwrap();
-        Self { monitors: Arc::clone(&runner) as _, runner, call: Call::internal("test"), access }
+        Self {
+            monitors: Programs::new(Arc::clone(&runner) as _, None),
+            runner,
+            call: Call::internal("test"),
+            access,
+        }
     }
 
     fn door(&self) -> Door<'_> {

@@ -85,7 +85,7 @@ pub(super) enum NeededFor {
 impl CommandTool {
     /// Runs a command.
     pub(super) fn run(&self, call: &Call, access: &ClusterAccess, cmd: Cmd) -> Result<Output, Failure> {
-        access.run(&*self.runner, call, &cmd)
+        self.programs.run(call, access, &cmd)
     }
 }
 

@@ -28,28 +28,27 @@ mod tests;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::{ImageRef, PoolTool, RbdTool};
-use crate::backend::ceph::PoolRef;
+use crate::backend::ceph::{PoolRef, Programs};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
-use crate::exec::{Class, Cmd, Runner, Tool};
+use crate::exec::{Class, Cmd, Tool};
 use crate::sys::byte_lock::LockFile;
 
 /// RBD through the command line tools.
 pub struct CommandTool {
-    runner: Arc<dyn Runner>,
+    programs: Programs,
     timeout: Duration,
     promotions: LockFile,
 }
 
 impl CommandTool {
-    /// Runs the tools with `runner`. No command takes longer than `timeout`, nor waits for longer before; but
+    /// Has `programs` run commands. No command takes longer than `timeout`, nor waits for longer before; but
     /// a promotion by force does, which is noted down in the file `promotions`.
-    pub fn new(runner: Arc<dyn Runner>, timeout: Duration, promotions: PathBuf) -> Self {
-        Self { runner, timeout, promotions: LockFile::at(promotions) }
+    pub fn new(programs: Programs, timeout: Duration, promotions: PathBuf) -> Self {
+        Self { programs, timeout, promotions: LockFile::at(promotions) }
     }
 
     fn at<'a>(&'a self, call: &'a Call, at: &'a PoolRef) -> PoolCommands<'a> {
@@ -151,7 +150,7 @@ impl RbdTool for CommandTool {
     }
 
     fn usable(&self) -> Result<()> {
-        Ok([Tool::Rbd, Tool::Rados].into_iter().try_for_each(|tool| self.runner.has(tool))?)
+        [Tool::Rbd, Tool::Rados].into_iter().try_for_each(|tool| self.programs.has(tool))
     }
 
     /// It waits for its turn, and then runs, for CEPHLET_TOOL_TIMEOUT each at most.

@@ -20,7 +20,7 @@ const NAMESPACE_LS: [&str; 3] = ["namespace", "ls", "--format=json"];
 
 impl ClusterTool for CommandTool {
     fn monitors(&self) -> &dyn Monitors {
-        &self.runner
+        &self.programs
     }
 
     /// `rbd namespace ls`, which opens the pool first. A list of pools by `ceph` would do as well, but not

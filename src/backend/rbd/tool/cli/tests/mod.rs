@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::{CommandTool, PoolCommands};
 use crate::backend::ceph::ClusterAccess;
-use crate::backend::ceph::PoolRef;
+use crate::backend::ceph::{PoolRef, Programs};
 use crate::clusters::{Cluster, Credentials};
 use crate::dispatch::Call;
 use crate::error::{Error, Kind};
@@ -53,7 +53,11 @@ impl Fixture {
         let at =
             |namespace: &str| PoolRef { access: access(), pool: "vms".into(), namespace: namespace.into() };
         let promotions = scratch.path().join("promotions");
-        let cli = CommandTool::new(Arc::clone(&runner) as Arc<_>, Duration::from_secs(120), promotions);
+        let cli = CommandTool::new(
+            Programs::new(Arc::clone(&runner) as _, None),
+            Duration::from_secs(120),
+            promotions,
+        );
         Self { runner, cli, call: Call::internal("test"), at: at(""), team: at("team"), _scratch: scratch }
     }
 

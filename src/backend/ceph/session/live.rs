@@ -1,0 +1,246 @@
+//! A session that runs: the process, who waits for its answers, and the clusters that it knows.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use log::{debug, warn};
+use parking_lot::Mutex;
+use serde_json::{Map, Value};
+
+use super::wire::{self, Answer, Forget, Hello, PROTOCOL, Question, Reach, Request};
+use crate::backend::ceph::ClusterAccess;
+use crate::exec::Resident;
+
+/// How long a session may take until it says what it is.
+const HELLO: Duration = Duration::from_secs(10);
+
+/// How long it may take to end what is under way, once it was told to end.
+const END: Duration = Duration::from_secs(60);
+
+/// How many clusters, each with a user, it keeps connections to. Each takes 2 MB.
+const MOST_CLUSTERS: usize = 16;
+
+/// How long librados waits for each thing, in seconds: for a monitor at first, and for an OSD. Manager
+/// commands have no limit: librados 16.2 crashes when an answer comes after it (tracker.ceph.com 65985).
+const WAITS: [(&str, &str); 3] =
+    [("client_mount_timeout", "20"), ("rados_osd_op_timeout", "40"), ("rados_mon_op_timeout", "0")];
+
+/// What the tools are told by options, and that the library keeps its log and its socket to itself.
+const SETTINGS: [(&str, &str); 7] = [
+    ("rbd_default_clone_format", "2"),
+    ("rbd_move_to_trash_on_remove", "false"),
+    ("rbd_move_parent_to_trash_on_remove", "false"),
+    ("admin_socket", ""),
+    ("log_file", "/dev/null"),
+    ("log_to_stderr", "false"),
+    ("err_to_stderr", "false"),
+];
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum NoAnswer {
+    /// The request was not sent.
+    NotSent,
+    /// The session died. What was asked for may have been done.
+    Died,
+    /// It takes longer than it may, and goes on.
+    Late,
+}
+
+/// A running session.
+pub(super) struct Live {
+    socket: UnixStream,
+    sending: Mutex<Sending>,
+    waiting: Mutex<Option<HashMap<u64, Sender<(Answer, Vec<u8>)>>>>,
+}
+
+/// What only one request at a time may touch.
+#[derive(Default)]
+struct Sending {
+    requests: u64,
+    clusters: Vec<Known>,
+    used: Option<Instant>,
+}
+
+/// A cluster and user that the session knows, under a number.
+struct Known {
+    number: u64,
+    access: ClusterAccess,
+    used: u64,
+}
+
+impl Live {
+    /// Awaits the session's first words.
+    ///
+    /// # Errors
+    /// What it said before it ended, or that it said nothing.
+    pub fn greet((mut process, socket): (Resident, UnixStream), idle: Duration) -> Result<Arc<Self>, String> {
+        let hello = match process.wait(&socket, HELLO) {
+            true => wire::read::<Hello>(&mut &socket).map_err(|error| error.to_string()),
+            false => Err(String::from("it says nothing")),
+        };
+        let hello = match hello {
+            Ok((Hello { protocol: PROTOCOL, python, rbd }, _)) => {
+                debug!("session: Python {python}, librbd {rbd}, process {}", process.id());
+                Ok(())
+            }
+            Ok((Hello { protocol, .. }, _)) => Err(format!("it speaks protocol {protocol}")),
+            Err(why) => Err(why),
+        };
+        let live = hello.and_then(|()| Self::start(&socket).map_err(|error| error.to_string()));
+        match live {
+            Ok(live) => {
+                let reader = Arc::clone(&live);
+                let read = move || reader.read(process, socket, idle);
+                let started = thread::Builder::new().name(String::from("session")).spawn(read);
+                started.map(|_| live).map_err(|error| error.to_string())
+            }
+            Err(why) => {
+                drop(socket);
+                let said = process.end(Instant::now());
+                Err(last_words(&said).unwrap_or(why))
+            }
+        }
+    }
+
+    fn start(socket: &UnixStream) -> io::Result<Arc<Self>> {
+        let waiting = Mutex::new(Some(HashMap::new()));
+        Ok(Arc::new(Self { socket: socket.try_clone()?, sending: Mutex::default(), waiting }))
+    }
+
+    /// Whether it may be asked.
+    pub fn is_up(&self) -> bool {
+        self.waiting.lock().is_some()
+    }
+
+    /// Tells the session to end once what is under way has ended.
+    pub fn end(&self) {
+        // An error means that it has ended.
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    /// Asks a cluster, and waits for the answer until `deadline`.
+    pub fn ask(
+        &self,
+        access: &ClusterAccess,
+        (question, body): (&Question<'_>, &[u8]),
+        deadline: Instant,
+    ) -> Result<(Answer, Vec<u8>), NoAnswer> {
+        let (answered, answer) = bounded(1);
+        let id = self.send(access, question, body, answered).ok_or(NoAnswer::NotSent)?;
+        match answer.recv_deadline(deadline) {
+            Ok(answer) => Ok(answer),
+            Err(RecvTimeoutError::Disconnected) => Err(NoAnswer::Died),
+            Err(RecvTimeoutError::Timeout) => {
+                self.waiting.lock().as_mut().and_then(|waiting| waiting.remove(&id));
+                Err(NoAnswer::Late)
+            }
+        }
+    }
+
+    /// Sends a request; None where the session has ended.
+    fn send(
+        &self,
+        access: &ClusterAccess,
+        question: &Question<'_>,
+        body: &[u8],
+        answered: Sender<(Answer, Vec<u8>)>,
+    ) -> Option<u64> {
+        let mut sending = self.sending.lock();
+        let cluster = self.number_of(&mut sending, access).ok()?;
+        sending.requests += 1;
+        sending.used = Some(Instant::now());
+        let id = sending.requests;
+        self.waiting.lock().as_mut()?.insert(id, answered);
+        let sent = wire::write(&mut &self.socket, &Request { id, cluster, question }, body);
+        if sent.is_err() {
+            // A part of it may have gone.
+            self.end();
+            self.waiting.lock().as_mut().and_then(|waiting| waiting.remove(&id));
+        }
+        sent.ok().map(|()| id)
+    }
+
+    /// The session's number of a cluster and user, which it is told if it does not know them.
+    fn number_of(&self, sending: &mut Sending, access: &ClusterAccess) -> io::Result<u64> {
+        let Sending { requests, clusters, .. } = sending;
+        if let Some(known) = clusters.iter_mut().find(|known| is_same(&known.access, access)) {
+            known.used = *requests;
+            return Ok(known.number);
+        }
+        if clusters.len() >= MOST_CLUSTERS {
+            clusters.sort_by_key(|known| std::cmp::Reverse(known.used));
+            if let Some(Known { number: forget, .. }) = clusters.pop() {
+                wire::write(&mut &self.socket, &Forget { forget }, &[])?;
+            }
+        }
+        // No request has had this number, so no cluster has.
+        let number = *requests + 1;
+        let key = access.credentials.key.as_ref().map(|key| key.reveal().as_bytes()).unwrap_or_default();
+        let conf = access.cluster.conf.as_ref().and_then(|conf| conf.to_str());
+        let reach = Reach { cluster: number, conf, options: options(access) };
+        wire::write(&mut &self.socket, &reach, key)?;
+        clusters.push(Known { number, access: access.clone(), used: number });
+        Ok(number)
+    }
+
+    /// Gives answers to those who wait for them, until the session ends. Nobody waits for long in vain: the
+    /// end of the socket is that of all requests.
+    fn read(&self, mut process: Resident, socket: UnixStream, idle: Duration) {
+        loop {
+            if !process.wait(&socket, idle) {
+                if self.is_idle(idle) {
+                    self.end();
+                }
+                continue;
+            }
+            let Ok((answer, body)) = wire::read::<Answer>(&mut &socket) else { break };
+            let waiting = self.waiting.lock().as_mut().and_then(|waiting| waiting.remove(&answer.id));
+            // Else it came too late.
+            if let Some(waiting) = waiting {
+                let _ = waiting.send((answer, body));
+            }
+        }
+        let was_asked = self.waiting.lock().take().is_some_and(|waiting| !waiting.is_empty());
+        let said = process.end(Instant::now() + END);
+        if was_asked {
+            let said = last_words(&said).unwrap_or_else(|| String::from("it said nothing"));
+            warn!("the session with Ceph clusters died with requests under way: {said}");
+        }
+    }
+
+    fn is_idle(&self, idle: Duration) -> bool {
+        let sending = self.sending.lock();
+        let is_asked = self.waiting.lock().as_ref().is_some_and(|waiting| !waiting.is_empty());
+        !is_asked && sending.used.is_none_or(|used| used.elapsed() >= idle)
+    }
+}
+
+fn is_same(one: &ClusterAccess, other: &ClusterAccess) -> bool {
+    let place = |access: &ClusterAccess| (access.cluster.conf.clone(), access.cluster.monitors_text());
+    one.credentials == other.credentials && place(one) == place(other)
+}
+
+/// How librados reaches a cluster, beside the key.
+fn options(access: &ClusterAccess) -> Map<String, Value> {
+    let monitors = access.cluster.monitors_text();
+    let monitors = access.cluster.conf.is_none().then_some(("mon_host", monitors.as_str()));
+    let user = ("id", access.credentials.user.as_str());
+    let all = WAITS.into_iter().chain(SETTINGS).chain([user]).chain(monitors);
+    all.map(|(name, value)| (name.to_string(), value.into())).collect()
+}
+
+/// The error by which a Python program has ended. Nothing else of what it wrote is shown: libraries write
+/// keys that they cannot read.
+fn last_words(said: &str) -> Option<String> {
+    let last = said.lines().rfind(|line| !line.trim().is_empty())?;
+    let (error, _) = last.split_once(':')?;
+    let is_error = error.ends_with("Error") && error.chars().all(|c| c.is_ascii_alphanumeric() || c == '.');
+    is_error.then(|| last.to_string())
+}

@@ -1,0 +1,215 @@
+//! Ceph's tools as one resident process: a program on Ceph's Python bindings, which are installed with the
+//! tools. A command costs a process 25 ms before it begins; the session answers in one.
+//!
+//! It stands below the tools: it takes the command lines of `rbd` and `rados`, and commands for monitors and
+//! manager, and gives the exit status, the JSON and the words of the tool. Where it does not serve a command,
+//! or cannot be had, the tool is started. So what an answer means is said in one place.
+//!
+//! It is started when it is needed, and ends when it was idle for a while. When the daemon dies it ends what
+//! is under way, so that no image stays half made, and begins nothing.
+
+mod live;
+mod wire;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use log::warn;
+use parking_lot::Mutex;
+
+use self::live::{Live, NoAnswer};
+use self::wire::{Answer, Question};
+use crate::backend::ceph::ClusterAccess;
+use crate::backend::ceph::monitor::Command;
+use crate::dispatch::Call;
+use crate::exec::{Class, Cmd, CommandError, Output, Processes, Script, Why};
+
+/// The program.
+const PROGRAM: &str = include_str!("session.py");
+
+/// A session that has to be started more often than this within [`LATELY`] dies of something.
+const MOST_STARTS: usize = 5;
+const LATELY: Duration = Duration::from_secs(60);
+
+/// As long as the tools may take for a question and for a list.
+const QUESTION: Duration = Duration::from_secs(30);
+const LISTING: Duration = Duration::from_secs(600);
+
+/// How long processes are used after that, and after a session that did not start.
+const REST: Duration = Duration::from_secs(600);
+
+/// The session, whether it runs or not.
+pub struct Session {
+    processes: Arc<Processes>,
+    interpreter: PathBuf,
+    lock: Arc<File>,
+    change: Duration,
+    idle: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    live: Option<Arc<Live>>,
+    starts: VecDeque<Instant>,
+    rests_until: Option<Instant>,
+    trouble: Option<String>,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Session")
+    }
+}
+
+/// The words that a command begins with.
+fn name(command: &Command) -> &str {
+    command.first().and_then(|(_, prefix)| prefix.as_str()).unwrap_or_default()
+}
+
+/// The interpreter for which Ceph's bindings are installed: that of the program `ceph`. Another `python3` in
+/// the path may have none.
+pub fn interpreter(ceph: Option<&Path>) -> PathBuf {
+    let text = ceph.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+    let line = text.lines().next().and_then(|line| line.strip_prefix("#!"));
+    let named = line.and_then(|line| line.split_whitespace().next()).filter(|path| !path.ends_with("/env"));
+    PathBuf::from(named.unwrap_or("/usr/bin/python3"))
+}
+
+impl Session {
+    /// A session that `interpreter` runs when it is needed, and that holds the lock of the file `lock` as
+    /// long as it runs. No change takes longer than `change`; it ends when it was `idle` for so long.
+    pub fn new(
+        (processes, interpreter): (Arc<Processes>, PathBuf),
+        lock: Arc<File>,
+        (change, idle): (Duration, Duration),
+    ) -> Self {
+        Self { processes, interpreter, lock, change, idle, state: Mutex::default() }
+    }
+
+    /// Runs a command as its tool would; None where the tool has to be started.
+    pub(crate) fn run(
+        &self,
+        (call, access): (&Call, &ClusterAccess),
+        cmd: &Cmd,
+    ) -> Option<Result<Output, CommandError>> {
+        let argv = cmd.words()?;
+        self.ask((call, access), cmd.class(), (&Question::Tool { argv }, cmd.stdin_bytes()), &cmd.to_string())
+    }
+
+    /// Has the monitors or the manager carry out commands as `ceph` would.
+    pub(crate) fn command(
+        &self,
+        asker: (&Call, &ClusterAccess),
+        class: Class,
+        commands: &[Command],
+    ) -> Option<Result<Output, CommandError>> {
+        let step = format!("ceph {}", commands.iter().map(name).collect::<Vec<_>>().join(", "));
+        let manager = commands.iter().any(|command| name(command).starts_with("rbd "));
+        let json =
+            |command: &Command| command.iter().map(|(key, value)| (key.to_string(), value.clone())).collect();
+        let question = Question::Commands { commands: commands.iter().map(json).collect(), manager };
+        self.ask(asker, class, (&question, &[]), &step)
+    }
+
+    /// Ends the session after what is under way.
+    pub fn end(&self) {
+        if let Some(live) = self.state.lock().live.take() {
+            live.end();
+        }
+    }
+
+    fn ask(
+        &self,
+        (call, access): (&Call, &ClusterAccess),
+        class: Class,
+        question: (&Question<'_>, &[u8]),
+        step: &str,
+    ) -> Option<Result<Output, CommandError>> {
+        let limit = match class {
+            Class::Question => QUESTION,
+            Class::Listing => LISTING,
+            Class::Change => self.change,
+            Class::Lasting | Class::Unbounded => return None,
+        };
+        let live = self.live()?;
+        call.enter_step(step);
+        if !call.may_begin() {
+            return Some(Err(Why::Expired(Duration::ZERO).of(step)));
+        }
+        let begun = Instant::now();
+        let why = match live.ask(access, question, begun + limit) {
+            Ok((Answer { status: None, said, .. }, _)) => {
+                if !said.is_empty() {
+                    warn!("the session does not serve `{step}`: {said}");
+                }
+                return None;
+            }
+            Ok((Answer { status: Some(0), said, .. }, stdout)) => {
+                return Some(Ok(Output { stdout, stderr_tail: said }));
+            }
+            Ok((Answer { status: Some(status), said, .. }, stdout)) => {
+                Why::Failed { status, stdout, stderr_tail: said }
+            }
+            Err(NoAnswer::NotSent) => return None,
+            // A question is asked again by its tool.
+            Err(NoAnswer::Died) if class != Class::Change => return None,
+            Err(NoAnswer::Died) => Why::StatusLost(io::ErrorKind::ConnectionAborted.into()),
+            Err(NoAnswer::Late) => {
+                Why::TimedOut { after: begun.elapsed(), reaped: false, stderr_tail: String::new() }
+            }
+        };
+        Some(Err(why.of(step)))
+    }
+
+    /// The session that runs, or one that is started now; None where there is none to be had.
+    fn live(&self) -> Option<Arc<Live>> {
+        let mut state = self.state.lock();
+        if let Some(live) = state.live.as_ref().filter(|live| live.is_up()) {
+            return Some(Arc::clone(live));
+        }
+        let now = Instant::now();
+        if state.rests_until.is_some_and(|until| now < until) {
+            return None;
+        }
+        state.starts.retain(|start| now.duration_since(*start) < LATELY);
+        let started = match state.starts.len() < MOST_STARTS {
+            true => self.start(),
+            false => Err(format!("it was started {MOST_STARTS} times within {} s", LATELY.as_secs())),
+        };
+        state.starts.push_back(now);
+        match started {
+            Ok(live) => {
+                state.trouble = None;
+                state.live = Some(Arc::clone(&live));
+                Some(live)
+            }
+            Err(why) => {
+                if state.trouble.as_ref() != Some(&why) {
+                    warn!("without a session with Ceph clusters every question starts a process: {why}");
+                }
+                state.starts.clear();
+                (state.trouble, state.rests_until) = (Some(why), Some(now + REST));
+                None
+            }
+        }
+    }
+
+    fn start(&self) -> Result<Arc<Live>, String> {
+        let script = Script {
+            interpreter: &self.interpreter,
+            // No file of the user, of the environment or of the present directory (python3(1), -I).
+            options: &["-I"],
+            text: PROGRAM,
+            environment: &[("MALLOC_ARENA_MAX", "1")],
+        };
+        let started = self.processes.start_resident(script, &self.lock);
+        let started = started.map_err(|error| format!("{}: {error}", self.interpreter.display()))?;
+        Live::greet(started, self.idle)
+    }
+}

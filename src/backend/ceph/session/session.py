@@ -1,0 +1,841 @@
+"""Ceph's tools as one resident process.
+
+cephlet starts it and sends command lines of `rbd` and `rados`, and commands for monitors and manager. Each gets the exit status, the
+JSON and the words of the tool that it stands for. A command line that is not served here is answered so, and cephlet starts the tool.
+
+Stdin is a socket. A frame is two 32-bit lengths (big endian), a JSON object and a body:
+  {"cluster": 1, "conf": PATH or null, "options": {...}}   body: the key       how to reach a cluster, with a user
+  {"id": 7, "cluster": 1, "argv": ["rbd", "info", ...]}    body: stdin         a command line
+  {"id": 8, "cluster": 1, "commands": [{...}], "manager": false}               commands, one after the other
+  {"forget": 1}                                                                the cluster is not asked any more
+  {"id": 7, "status": 2, "said": TEXT}                     body: stdout        the answer; a status of null: not served
+At its end of file no request is begun; those under way end, so that no image stays half made.
+"""
+import ctypes
+
+PR_SET_DUMPABLE = 4
+ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # Keys are in its memory: no core, no ptrace, /proc is root's.
+
+import errno
+import json
+import os
+import queue
+import socket
+import struct
+import sys
+import threading
+import time
+
+import rados
+import rbd
+
+PROTOCOL = 1
+WORKERS = 8  # Of a cluster. The library's own threads are the limit: more make nothing faster.
+MANAGER_WORKERS = 2  # Manager commands may wait for minutes.
+LANES = 64
+IN_FLIGHT = 256  # Class methods of a list.
+PAGE = 1024
+LONGEST_VALUE = 1 << 20
+NO_SNAPSHOT = (1 << 64) - 2  # CEPH_NOSNAP
+FEATURES = ["layering", "striping", "exclusive-lock", "object-map", "fast-diff", "deep-flatten", "journaling", "data-pool", "operations",
+            "migrating", "non-primary"]
+STRIPING, JOURNALING, NON_PRIMARY = 1 << 1, 1 << 6, 1 << 10
+IN_TRASH, OF_MIRROR = 2, 3  # cls_rbd_types.h, SnapshotNamespaceType
+REMOVING = 2  # cls_rbd_types.h, TrashImageState
+
+
+class Failed(Exception):
+    """What a tool ends with: its status, and what it says."""
+
+    def __init__(self, status, said, stdout=b""):
+        super().__init__(said)
+        self.status, self.said, self.stdout = status, said, stdout
+
+
+class NotServed(Exception):
+    """The tool itself is to be started. Nothing was changed."""
+
+
+def failed(piece, number):
+    number = abs(number or errno.EIO)
+    return Failed(number, "%s: (%d) %s" % (piece, number, os.strerror(number)))
+
+
+# Ceph's encoding (src/include/encoding.h): little endian, lengths before texts.
+
+def text(value):
+    value = value.encode() if isinstance(value, str) else value
+    return struct.pack("<I", len(value)) + value
+
+
+def versioned(content):
+    return struct.pack("<BBI", 1, 1, len(content)) + content
+
+
+class Reader:
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def take(self, form):
+        values = struct.unpack_from("<" + form, self.data, self.at)
+        self.at += struct.calcsize("<" + form)
+        return values if len(values) > 1 else values[0]
+
+    def bytes(self):
+        length = self.take("I")
+        self.at += length
+        return self.data[self.at - length:self.at]
+
+    def text(self):
+        return self.bytes().decode("utf-8", "surrogateescape")
+
+    def struct(self):
+        """The content of a versioned structure, of which later versions have more."""
+        self.take("BB")
+        return Reader(self.bytes())
+
+    def map(self, value):
+        return [(self.text(), value(self)) for _ in range(self.take("I"))]
+
+
+class Cluster:
+    """A user of a cluster: its connection, and the threads that wait for it."""
+
+    def __init__(self, conf, options):
+        self.conf, self.options = conf, options
+        self.lock, self.lanes = threading.Lock(), [threading.Lock() for _ in range(LANES)]
+        self.connection, self.former = None, []
+        self.work, self.manager = Crew(WORKERS), Crew(MANAGER_WORKERS)
+
+    def connected(self):
+        with self.lock:
+            if self.connection is None:
+                self.connection = self.connect()
+            return self.connection
+
+    def connect(self):
+        try:
+            connection = rados.Rados(rados_id=self.options["id"], conffile=self.conf, conf={})
+            for name, value in self.options.items():
+                if name != "id":
+                    connection.conf_set(name, value)
+            connection.connect()
+            return connection
+        except rados.Error as error:
+            raise failed("couldn't connect to cluster", error.errno)
+
+    def reconnect(self):
+        """Others may still wait in the former connection, so it is kept."""
+        with self.lock:
+            if self.connection is not None:
+                self.former.append(self.connection)
+                self.connection = None
+
+    def lane(self, image):
+        """One change of an image at a time: an open for writing makes the removal by another thread say EBUSY."""
+        return self.lanes[hash(image) % LANES]
+
+    def pool(self, name, namespace=""):
+        return Pool(self, name, namespace)
+
+    def end(self):
+        self.work.end()
+        self.manager.end()
+        for connection in self.former + [self.connection]:
+            if connection is not None:
+                connection.shutdown()
+
+
+class Crew:
+    """Threads that do what is in a queue, in its order; started when there is work for one more."""
+
+    def __init__(self, size):
+        self.size, self.threads, self.idle = size, [], 0
+        self.queue, self.lock, self.ended = queue.Queue(), threading.Lock(), False
+
+    def put(self, work):
+        with self.lock:
+            self.queue.put(work)
+            if self.idle < self.queue.qsize() and len(self.threads) < self.size:
+                self.threads.append(threading.Thread(target=self.go_on, daemon=True))
+                self.threads[-1].start()
+
+    def go_on(self):
+        while True:
+            with self.lock:
+                self.idle += 1
+            work = self.queue.get()
+            with self.lock:
+                self.idle -= 1
+            if self.ended or work is None:
+                return
+            work()
+
+    def end(self):
+        self.ended = True
+        for _ in self.threads:
+            self.queue.put(None)
+        for thread in self.threads:
+            thread.join()
+
+
+class Pool:
+    """A pool and namespace. Opened for each request: one that is kept never learns that its pool was made anew."""
+
+    def __init__(self, cluster, name, namespace):
+        self.cluster, self.name, self.namespace = cluster, name, namespace
+        self.connection = cluster.connected()
+        try:
+            self.io = self.connection.open_ioctx(name)
+        except rados.Error as error:
+            raise failed("error opening pool '%s'" % name, error.errno)
+        self.io.set_namespace(namespace)
+        self.io.set_osdmap_full_try()  # A full pool refuses at once, instead of holding the request.
+
+    def check(self):
+        """After something was absent: the pool or the namespace may be."""
+        if self.connection.pool_lookup(self.name) != self.io.get_pool_id():
+            raise StalePool()
+        self.check_namespace()
+
+    def check_namespace(self):
+        if self.namespace and not rbd.RBD().namespace_exists(self.io, self.namespace):
+            raise Failed(errno.ENOENT, "namespace '%s' does not exist." % self.namespace)
+
+    def method(self, name, method, data=b"", kind="rbd", length=8192):
+        """A class method of an object; None where it or what is asked of it is absent."""
+        try:
+            return Reader(self.io.execute(name, kind, method, data, length)[1])
+        except rados.ObjectNotFound:
+            return None
+        except rados.OSError as error:
+            if error.errno == errno.ERANGE and length < LONGEST_VALUE:
+                return self.method(name, method, data, kind, LONGEST_VALUE)
+            raise
+
+    def methods(self, calls):
+        """Class methods of objects, in flight together; None for what is absent."""
+        done, answers = threading.Semaphore(IN_FLIGHT), [None] * len(calls)
+        failures = []
+
+        def answered(number):
+            def complete(completion, data):
+                code = completion.get_return_value()
+                if code >= 0:
+                    answers[number] = Reader(data)
+                elif code != -errno.ENOENT:
+                    failures.append(code)
+                done.release()
+            return complete
+
+        for number, (name, method, data) in enumerate(calls):
+            done.acquire()
+            self.io.aio_execute(name, "rbd", method, data, 8192, answered(number), None)
+        for _ in range(IN_FLIGHT):
+            done.acquire()
+        if failures:
+            raise rados.OSError("class method", errno=-failures[0])
+        return answers
+
+    def id_of(self, name):
+        found = self.method("rbd_id." + name, "get_id")
+        if found is None:
+            self.check()
+            raise failed("error opening image " + name, errno.ENOENT)
+        return found.text()
+
+    def pages(self, name, method, value):
+        """What a class method lists in pages."""
+        after = b""
+        while True:
+            found = self.method(name, method, text(after) + struct.pack("<Q", PAGE), length=LONGEST_VALUE)
+            rows = [] if found is None else found.map(value)
+            yield from rows
+            if len(rows) < PAGE:
+                return
+            after = rows[-1][0].encode("utf-8", "surrogateescape")
+
+    def lane(self, image):
+        return self.cluster.lane((self.name, self.namespace, image))
+
+    def image(self, name=None, image_id=None, read_only=False):
+        try:
+            return rbd.Image(self.io, name=name, image_id=image_id, read_only=read_only)
+        except (rbd.Error, rados.Error) as error:
+            if error.errno == errno.ENOENT:
+                self.check()
+            raise failed("error opening image %s" % (name or image_id), error.errno)
+
+
+class StalePool(Exception):
+    """The pool of this name is another one than was opened, or is gone."""
+
+
+def header(image_id):
+    return "rbd_header." + image_id
+
+
+def printed(value):
+    return json.dumps(value).encode()
+
+
+def ctime(seconds):
+    return time.asctime(time.gmtime(seconds))
+
+
+def feature_names(bits):
+    return [name for bit, name in enumerate(FEATURES) if bits >> bit & 1]
+
+
+SNAPSHOT = struct.pack("<Q", NO_SNAPSHOT)
+
+
+class Parents:
+    """The names of parents, each looked up once a request."""
+
+    def __init__(self, pool):
+        self.pool, self.known = pool, {}
+
+    def named(self, spec):
+        """What `parent_get` says, as rbd prints it; None where there is no parent."""
+        if spec is None:
+            return None
+        spec = spec.struct()
+        key = pool_id, namespace, image_id, snapshot = spec.take("q"), spec.text(), spec.text(), spec.take("Q")
+        if pool_id < 0:
+            return None
+        if key not in self.known:
+            self.known[key] = self.look_up(*key)
+        return self.known[key]
+
+    def look_up(self, pool_id, namespace, image_id, snapshot):
+        theirs = self.pool.cluster.pool(self.pool.connection.pool_reverse_lookup(pool_id), namespace)
+        name, trash = theirs.method("rbd_directory", "dir_get_name", text(image_id)), False
+        name = name and name.text()
+        if name is None:
+            spec, trash = theirs.method("rbd_trash", "trash_get", text(image_id)), True
+            if spec is None:
+                raise NotServed()
+            name = trashed(spec)["name"]
+        taken = theirs.method(header(image_id), "snapshot_get", struct.pack("<Q", snapshot))
+        if taken is None:
+            raise NotServed()
+        return {"pool": theirs.name, "pool_namespace": namespace, "image": name, "id": image_id, "trash": trash,
+                "snapshot": snapshot_row(taken)["stored_name"]}
+
+
+def snapshot_row(found):
+    """A snapshot (cls_rbd_types.h, SnapshotInfo) as `rbd snap ls --all` shows it."""
+    found = found.struct()
+    number, namespace = found.take("Q"), found.struct()
+    kind = namespace.take("I")
+    row = {"id": number, "namespace": {"type": {0: "user", 1: "group", IN_TRASH: "trash", OF_MIRROR: "mirror"}.get(kind, "")}}
+    if kind == IN_TRASH:
+        row["namespace"]["original_namespace_type"] = namespace.take("I")
+        row["namespace"]["original_name"] = namespace.text()
+    row["kind"] = kind
+    row["name"] = row["stored_name"] = found.text()
+    row["size"] = found.take("Q")
+    row["timestamp"] = ctime(found.take("II")[0])
+    return row
+
+
+def trashed(spec):
+    spec = spec.struct()
+    source, name = spec.take("B"), spec.text()
+    spec.take("IIII")
+    return {"name": name, "source": source, "state": spec.take("B") if spec.at < len(spec.data) else 0}
+
+
+def info(pool, options, words, stdin):
+    if "image-id" in options:
+        image_id = options["image-id"]
+        name = pool.method("rbd_directory", "dir_get_name", text(image_id))
+        if name is None:
+            raise NotServed()  # In the trash, or absent: the tool tells which.
+        name = name.text()
+    else:
+        name = options["image"]
+        image_id = pool.id_of(name)
+    at = header(image_id)
+    size, features, snapshots, created, parent, mirrored = pool.methods([
+        (at, "get_size", SNAPSHOT), (at, "get_features", SNAPSHOT + b"\1"), (at, "get_snapcontext", b""),
+        (at, "get_create_timestamp", b""), (at, "parent_get", b""), ("rbd_mirroring", "mirror_image_get", text(image_id))])
+    if size is None:
+        pool.check()
+        raise failed("error opening image " + name, errno.ENOENT)
+    if mirrored is not None:
+        raise NotServed()
+    order, size = size.take("BQ")
+    bits = features.take("QQ")[0]
+    row = {"name": name, "id": image_id, "size": size, "object_size": 1 << order, "snapshot_count": snapshots.take("QI")[1],
+           "features": feature_names(bits)}
+    if created is not None:
+        row["create_timestamp"] = ctime(created.take("II")[0])
+    if bits & STRIPING:
+        row["stripe_count"] = pool.method(at, "get_stripe_unit_count").take("QQ")[1]
+    parent = Parents(pool).named(parent)
+    if parent is not None:
+        row["parent"] = parent
+    return printed(row)
+
+
+def metadata_get(pool, options, words, stdin):
+    found = pool.method(header(pool.id_of(options["image"])), "metadata_get", text(words[0]))
+    if found is None:
+        raise failed("getting metadata failed", errno.ENOENT)
+    return found.bytes() + b"\n"
+
+
+def metadata_list(pool, options, words, stdin):
+    at = header(pool.id_of(options["image"]))
+    return printed(dict(pool.pages(at, "metadata_list", Reader.text)))
+
+
+def metadata_set(pool, options, words, stdin):
+    """Written directly: that takes no lock of the image, which would last for half a minute after a kill."""
+    (key, value), at = words, header(pool.id_of(options["image"]))
+    features = pool.method(at, "get_features", SNAPSHOT + b"\1")
+    if features is None or features.take("QQ")[0] & (JOURNALING | NON_PRIMARY) or key.startswith("conf_"):
+        raise NotServed()
+    write_metadata(pool, at, [(key, value)])
+    return b""
+
+
+def write_metadata(pool, at, pairs):
+    pool.method(at, "metadata_set", struct.pack("<I", len(pairs)) + b"".join(text(key) + text(value) for key, value in pairs))
+
+
+def directory(pool):
+    rows = list(pool.pages("rbd_directory", "dir_list", Reader.text))
+    if not rows:
+        pool.check()
+    return rows
+
+
+def names(pool, options, words, stdin):
+    going = pool.pages("rbd_trash", "trash_list", trashed)
+    broken_off = [entry["name"] for _, entry in going if entry["state"] == REMOVING]
+    return printed(sorted([name for name, _ in directory(pool)] + broken_off))
+
+
+def list_images(pool, options, words, stdin):
+    images = directory(pool)
+    asked = [(header(image_id), method, data) for _, image_id in images
+             for method, data in (("get_size", SNAPSHOT), ("get_snapcontext", b""), ("parent_get", b""))]
+    answers, rows, snapshots, parents = iter(pool.methods(asked)), [], [], Parents(pool)
+    for name, image_id in images:
+        size, context, parent = next(answers), next(answers), next(answers)
+        if size is None:
+            continue  # It is half made, or just going.
+        row = {"image": name, "id": image_id, "size": size.take("BQ")[1]}
+        parent = parents.named(parent)
+        rows.append(dict(row, parent=parent) if parent else row)
+        count = context.take("QI")[1] if context is not None else 0
+        snapshots += [(row, number) for number in (context.take("%dQ" % count) if count > 1 else [context.take("Q")] if count else [])]
+    taken = pool.methods([(header(row["id"]), "snapshot_get", struct.pack("<Q", number)) for row, number in snapshots])
+    for (row, number), found in zip(snapshots, taken):
+        snapshot = found and snapshot_row(found)
+        if snapshot and snapshot["kind"] not in (IN_TRASH, OF_MIRROR):
+            rows.append(dict(row, size=snapshot["size"], snapshot=snapshot["name"], snapshot_id=number))
+    return printed(rows)
+
+
+def snapshot_numbers(pool, at):
+    context = pool.method(at, "get_snapcontext")
+    if context is None:
+        return None
+    count = context.take("QI")[1]
+    return [context.take("Q") for _ in range(count)]
+
+
+def snapshots(pool, options, words, stdin):
+    image_id = options.get("image-id") or pool.id_of(options["image"])
+    numbers = snapshot_numbers(pool, header(image_id))
+    if numbers is None:
+        pool.check()
+        raise failed("error opening image", errno.ENOENT)
+    found = pool.methods([(header(image_id), "snapshot_get", struct.pack("<Q", number)) for number in sorted(numbers)])
+    rows = [snapshot_row(row) for row in found if row is not None]
+    if any(row["kind"] == OF_MIRROR for row in rows):
+        raise NotServed()
+    return printed(rows)
+
+
+def status(pool, options, words, stdin):
+    with pool.image(options["image"], read_only=True) as image:
+        rows = [{"address": row["addr"], "client": row["id"], "cookie": row["cookie"]} for row in image.watchers_list()]
+    return printed({"watchers": rows})
+
+
+def children(pool, options, words, stdin):
+    with pool.image(options["image"], read_only=True) as image:
+        return printed([{"image": row["image"]} for row in image.list_children2()])
+
+
+def pool_options(cluster, options, words, stdin):
+    pool = cluster.pool(words[0])
+    source = {0: "config", 1: "pool", 2: "image"}
+    return printed([{"name": row["name"], "value": row["value"], "source": source.get(row["source"], "")}
+                    for row in rbd.RBD().config_list(pool.io)])
+
+
+def namespaces(pool, options, words, stdin):
+    return printed([{"name": name} for name in rbd.RBD().namespace_list(pool.io)])
+
+
+def trash(pool, options, words, stdin):
+    rows = [(image_id, entry) for image_id, entry in pool.pages("rbd_trash", "trash_list", trashed) if entry["state"] != REMOVING]
+    if not rows:
+        pool.check_namespace()
+    return printed([{"id": image_id, "name": entry["name"]} for image_id, entry in rows])
+
+
+def stream(stdin):
+    """The size and the metadata in the stream of an empty image (doc/dev/rbd-export.rst), as cephlet writes it."""
+    reader, pairs = Reader(stdin), []
+    reader.at = stdin.index(b"\n") + 1
+    while True:
+        tag = reader.take("c")
+        if tag == b"E":
+            reader.at = stdin.index(b"rbd diff v2\ns") + 13
+            return reader.take("QQ")[1], pairs
+        length = reader.take("Q")
+        field = Reader(stdin[reader.at:reader.at + length])
+        reader.at += length
+        pairs.append((field.bytes(), field.bytes()))
+
+
+def bytes_of(option):
+    return int(option.rstrip("B"))
+
+
+def layout(options):
+    """As keyword arguments of `create` and `clone`; what is not said is the cluster's default."""
+    given = {}
+    if "image-feature" in options:
+        given["features"] = sum(1 << FEATURES.index(name) for name in options["image-feature"].split(",") if name)
+    if "object-size" in options:
+        given["order"] = bytes_of(options["object-size"]).bit_length() - 1
+    if "stripe-unit" in options:
+        given["stripe_unit"], given["stripe_count"] = bytes_of(options["stripe-unit"]), int(options["stripe-count"])
+    if "data-pool" in options:
+        given["data_pool"] = options["data-pool"]
+    return given
+
+
+def destination(cluster, options):
+    return cluster.pool(options["dest-pool"], options.get("dest-namespace", "")), options["dest"]
+
+
+def create(cluster, options, words, stdin):
+    pool, name = destination(cluster, options)
+    pool.check_namespace()
+    size, pairs = stream(stdin)
+    try:
+        rbd.RBD().create(pool.io, name, size, old_format=False, **layout(options))
+    except (rbd.Error, rados.Error) as error:
+        if error.errno == errno.ENOENT:
+            pool.check()
+            raise NotServed()  # A data pool is missing: the tool names it.
+        raise failed("import failed", error.errno)
+    write_metadata(pool, header(pool.id_of(name)), pairs)
+    return b""
+
+
+def changed(piece, change, *arguments, **options):
+    """Has librbd change something."""
+    try:
+        return change(*arguments, **options)
+    except (rbd.Error, rados.Error) as error:
+        raise failed(piece, error.errno)
+
+
+def remove(pool, options, words, stdin):
+    with pool.lane(options["image"]):
+        changed("delete error", rbd.RBD().remove, pool.io, options["image"])
+    return b""
+
+
+def rename(pool, options, words, stdin):
+    with pool.lane(options["image"]):
+        changed("rename error", rbd.RBD().rename, pool.io, options["image"], options["dest"])
+    return b""
+
+
+def resize(pool, options, words, stdin):
+    size = bytes_of(options["size"])
+    with pool.lane(options["image"]), pool.image(options["image"]) as image:
+        present = image.size()
+        if present > size:
+            raise Failed(errno.EINVAL, "shrinking an image is only allowed with the --allow-shrink flag")
+        if present < size:
+            changed("resize error", image.resize, size, False)
+    return b""
+
+
+def set_limit(pool, options, words, stdin):
+    with pool.lane(options["image"]), pool.image(options["image"]) as image:
+        changed("setting config failed", image.config_set, *words)
+    return b""
+
+
+def remove_limit(pool, options, words, stdin):
+    with pool.lane(options["image"]), pool.image(options["image"]) as image:
+        try:
+            changed("removing config failed", image.config_remove, *words)
+        except KeyError:
+            pass  # It was not set.
+    return b""
+
+
+def create_snapshot(pool, options, words, stdin):
+    with pool.lane(options["image"]), pool.image(options["image"]) as image:
+        changed("failed to create snapshot", image.create_snap, options["snap"])
+    return b""
+
+
+def remove_snapshot(pool, options, words, stdin):
+    name, image_id = options.get("image"), options.get("image-id")
+    with pool.lane(name or image_id), pool.image(name, image_id) as image:
+        if "snap" not in options:
+            changed("failed to remove snapshot", image.remove_snap_by_id, int(options["snap-id"]))
+        elif image.is_protected_snap(options["snap"]):
+            raise Failed(errno.EBUSY, "snapshot is protected from removal")
+        else:
+            changed("failed to remove snapshot", image.remove_snap, options["snap"])
+    return b""
+
+
+def clone(cluster, options, words, stdin):
+    pool = cluster.pool(options["pool"], options.get("namespace", ""))
+    to, name = destination(cluster, options)
+    pool.check_namespace()
+    to.check_namespace()
+    try:
+        rbd.RBD().clone(pool.io, options["image"], options["snap"], to.io, name, **layout(options))
+    except (rbd.Error, rados.Error) as error:
+        if error.errno == errno.EEXIST:
+            raise failed("clone error", errno.EEXIST)
+        raise NotServed()  # What is missing or refused, the tool names.
+    return b""
+
+
+# Locks of objects. `rados` ends with 1, whatever went wrong.
+
+def lock(pool, options, words, stdin):
+    name, lock_name = words
+    tag, cookie, seconds = options.get("lock-tag"), options["lock-cookie"], int(options.get("lock-duration", 0)) or None
+    try:
+        if tag is None:
+            pool.io.lock_exclusive(name, lock_name, cookie, options["lock-description"], seconds)
+        else:
+            pool.io.lock_shared(name, lock_name, cookie, tag, options["lock-description"], seconds)
+    except rados.ObjectBusy:
+        raise rados_failed("failed locking", errno.EBUSY)
+    except rados.ObjectExists:
+        # This process holds it with that cookie already. Two processes of the tool would share it.
+        if tag is None or lock_of(pool, name, lock_name)["tag"] != tag:
+            raise rados_failed("failed locking", errno.EBUSY)
+    return b""
+
+
+def rados_failed(piece, number):
+    return Failed(1, failed(piece, number).said)
+
+
+def lock_of(pool, name, lock_name):
+    found = pool.method(name, "get_info", versioned(text(lock_name)), kind="lock")
+    if found is None:
+        pool.check_namespace()
+        raise rados_failed("rados_lock_get_lock_info()", errno.ENOENT)
+    found, lockers = found.struct(), []
+    for _ in range(found.take("I")):
+        locker = found.struct()
+        entity, number = locker.take("Bq")
+        cookie, holder = locker.text(), found.struct()
+        holder.take("II")
+        lockers.append({"name": "%s.%d" % ({1: "mon", 2: "mds", 4: "osd", 8: "client", 16: "mgr"}[entity], number),
+                        "cookie": cookie, "addr": address(holder), "description": holder.text()})
+    kind = {1: "exclusive", 2: "shared"}.get(found.take("B"), "none")
+    return {"name": lock_name, "type": kind, "tag": found.text(), "lockers": lockers}
+
+
+def address(reader):
+    """entity_addr_t (msg/msg_types.h), in the old form or in the one that begins with a 1."""
+    if reader.data[reader.at] == 1:
+        reader.take("B")
+        reader = reader.struct()
+        reader.take("I")
+        nonce = reader.take("I")
+        where = reader.bytes()
+        family = struct.unpack_from("<H", where)[0] if where else 0
+    else:
+        reader.take("I")
+        nonce = reader.take("I")
+        where = reader.data[reader.at:reader.at + 128]
+        reader.at += 128
+        family = struct.unpack_from(">H", where)[0]
+    if family == socket.AF_INET6:
+        return "[%s]:%d/%d" % (socket.inet_ntop(family, where[8:24]), struct.unpack_from(">H", where, 2)[0], nonce)
+    if family != socket.AF_INET:
+        return ":/%d" % nonce
+    return "%s:%d/%d" % (socket.inet_ntop(family, where[4:8]), struct.unpack_from(">H", where, 2)[0], nonce)
+
+
+def lock_info(pool, options, words, stdin):
+    return printed(lock_of(pool, *words))
+
+
+def unlock(pool, options, words, stdin):
+    name, lock_name, client = words
+    kind, number = client.split(".")
+    if kind != "client":
+        raise NotServed()
+    locker = struct.pack("<Bq", 8, int(number))
+    broken = pool.method(name, "break_lock", versioned(text(lock_name) + locker + text(options["lock-cookie"])), kind="lock")
+    if broken is None:
+        pool.check_namespace()
+        raise rados_failed("failed breaking lock", errno.ENOENT)
+    return b""
+
+
+def remove_object(pool, options, words, stdin):
+    try:
+        pool.io.remove_object(words[0])
+    except rados.ObjectNotFound:
+        raise rados_failed("error removing " + words[0], errno.ENOENT)
+    return b""
+
+
+def object_keys(pool, options, words, stdin):
+    with rados.ReadOpCtx() as op:
+        rows, _ = pool.io.get_omap_keys(op, "", 1)
+        try:
+            pool.io.operate_read_op(op, words[0])
+        except rados.ObjectNotFound:
+            raise rados_failed("error getting omap key set", errno.ENOENT)
+        return b"".join(key.encode() + b"\n" for key, _ in rows)
+
+
+# By the words that a command line begins with: what serves it, and whether that opens pools of its own.
+COMMANDS = {
+    "rbd info": info, "rbd ls": names, "rbd ls --long": list_images, "rbd status": status, "rbd children": children,
+    "rbd image-meta get": metadata_get, "rbd image-meta ls": metadata_list, "rbd image-meta set": metadata_set,
+    "rbd snap ls": snapshots, "rbd snap create": create_snapshot, "rbd snap rm": remove_snapshot,
+    "rbd rm": remove, "rbd rename": rename, "rbd resize": resize, "rbd trash ls": trash,
+    "rbd config image set": set_limit, "rbd config image remove": remove_limit, "rbd namespace ls": namespaces,
+    "rados lock get": lock, "rados lock info": lock_info, "rados lock break": unlock, "rados rm": remove_object,
+    "rados listomapkeys": object_keys,
+}
+OF_CLUSTER = {"rbd import": create, "rbd clone": clone, "rbd config pool ls": pool_options}
+
+
+def parse(argv):
+    """A command line: what serves it, its options by name, and its further words."""
+    words, options, rest = [argv[0]], {}, []
+    arguments = iter(argv[1:])
+    for argument in arguments:
+        if argument == "--":
+            rest = list(arguments)
+        elif argument.startswith("--"):
+            name, _, value = argument[2:].partition("=")
+            options[name] = value
+        else:
+            words.append(argument)
+    for count in range(min(len(words), 4), 1, -1):
+        name = " ".join(words[:count])
+        name += " --long" if name == "rbd ls" and "long" in options else ""
+        serve = COMMANDS.get(name) or OF_CLUSTER.get(name)
+        if serve:
+            return serve, options, words[count:] + rest
+    raise NotServed()
+
+
+def carry_out(cluster, argv, stdin):
+    serve, options, words = parse(argv)
+    for is_last in (False, True):
+        try:
+            if serve in OF_CLUSTER.values():
+                return serve(cluster, options, words, stdin)
+            return serve(cluster.pool(options["pool"], options.get("namespace", "")), options, words, stdin)
+        except StalePool:
+            if is_last:
+                raise Failed(errno.EAGAIN, "the pool is made anew again and again")
+        except (rbd.Error, rados.Error) as error:
+            if error.errno == errno.ESHUTDOWN:
+                cluster.reconnect()
+            raise failed(type(error).__name__, error.errno)
+
+
+def ask(cluster, commands, is_of_manager):
+    """Commands for the monitors or the manager, as `ceph` sends them. Of several each is tried."""
+    connection, printed_all, said_all = cluster.connected(), b"", []
+    send = connection.mgr_command if is_of_manager else connection.mon_command
+    for command in commands:
+        code, printed_now, said = send(json.dumps(command), b"")
+        printed_all += printed_now
+        if code:
+            said = "Error %s: %s" % (errno.errorcode.get(-code, code), said)
+            if len(commands) == 1:
+                raise Failed(-code, said, printed_all)
+        said_all.append(said)
+    return printed_all, "\n".join(said_all)
+
+
+class Session:
+    def __init__(self):
+        self.socket, self.sending = socket.socket(fileno=0), threading.Lock()
+        self.clusters = {}
+
+    def send(self, header_, body=b""):
+        line = json.dumps(header_).encode()
+        with self.sending:
+            self.socket.sendall(struct.pack(">II", len(line), len(body)) + line + body)
+
+    def frames(self):
+        file = self.socket.makefile("rb")
+        while True:
+            lengths = file.read(8)
+            if len(lengths) < 8:
+                return
+            head, body = struct.unpack(">II", lengths)
+            yield json.loads(file.read(head).decode()), file.read(body)
+
+    def serve(self):
+        self.send({"protocol": PROTOCOL, "python": "%d.%d" % sys.version_info[:2], "rbd": "%d.%d.%d" % rbd.RBD().version()})
+        for request, body in self.frames():
+            if "forget" in request:
+                gone = self.clusters.pop(request["forget"], None)
+                if gone:
+                    threading.Thread(target=gone.end).start()
+            elif "options" in request:
+                options = dict(request["options"], **({"key": body.decode()} if body else {}))
+                self.clusters[request["cluster"]] = Cluster(request["conf"], options)
+            else:
+                cluster = self.clusters[request["cluster"]]
+                crew = cluster.manager if request.get("manager") else cluster.work
+                crew.put(lambda request=request, body=body, cluster=cluster: self.answer(cluster, request, body))
+        for cluster in self.clusters.values():
+            cluster.end()
+
+    def answer(self, cluster, request, stdin):
+        status, said, stdout = 0, "", b""
+        try:
+            if "argv" in request:
+                stdout = carry_out(cluster, request["argv"], stdin)
+            else:
+                stdout, said = ask(cluster, request["commands"], request.get("manager"))
+        except NotServed:
+            status = None
+        except Failed as failure:
+            status, said, stdout = failure.status, failure.said, failure.stdout
+        except Exception as error:  # A defect here, or bindings of another version: the tool may do better.
+            status, said = None, "%s: %s" % (type(error).__name__, error)
+        try:
+            self.send({"id": request["id"], "status": status, "said": said}, stdout)
+        except OSError:
+            pass  # The daemon is gone.
+
+
+Session().serve()
