@@ -1,4 +1,4 @@
-//! One call being served: who it is, which step it is in, and what it holds.
+//! One call being served: its identity, the step it is in, and what it holds.
 //!
 //! A call outlives the client that made it. What it holds (the lock of its volume) is freed when the last
 //! clone of it is dropped, so a command that could not be killed keeps the volume locked by keeping a clone.

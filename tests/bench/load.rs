@@ -12,8 +12,8 @@ pub fn create(client: &Client, name: &str) {
     client.create(&requests::volume_as(name, 0, requests::block())).unwrap();
 }
 
-/// Has `callers` clients, each with a connection of its own, ask for every name once; gives the seconds it
-/// took.
+/// Lets `callers` clients, each with a connection of its own, ask for every name once; returns the seconds
+/// that this took.
 pub fn all_at_once(
     daemon: &Daemon,
     callers: usize,
@@ -25,7 +25,7 @@ pub fn all_at_once(
     share(&clients, names, ask)
 }
 
-/// Has the callers do every name once, each on a thread of its own; gives the seconds it took.
+/// Lets the callers ask for every name once, each on its own thread; returns the seconds that this took.
 pub fn share<C: Sync>(callers: &[C], names: &[String], ask: impl Fn(&C, &str) + Sync) -> f64 {
     let next = AtomicUsize::new(0);
     let started = Instant::now();
@@ -58,7 +58,7 @@ pub fn percentile(values: &[f64], percent: usize) -> f64 {
     sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)]
 }
 
-/// Calls in the background, until it is dropped.
+/// Calls in the background, which end when this is dropped.
 pub struct Background {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -71,7 +71,7 @@ impl Drop for Background {
     }
 }
 
-/// Keeps `callers` creations going.
+/// Keeps `callers` creations in progress.
 pub fn create_in_background(daemon: &Daemon, callers: usize) -> Background {
     let stop = Arc::new(AtomicBool::new(false));
     let caller = |number: usize| {

@@ -1,5 +1,5 @@
-//! The figures that count, measured on this machine in this run. They are printed beside what they should be,
-//! never asserted: machines differ.
+//! The key figures, measured on this machine in this run. They are printed beside their target values, but
+//! never asserted, as machines differ.
 //!
 //! `packaging/cargo test --test bench`, or one part of it: `packaging/cargo test --test bench -- rbd`
 
@@ -54,7 +54,7 @@ fn local() {
     many_volumes();
 }
 
-/// Names to ask for.
+/// Names of volumes to ask for.
 fn names(what: &str, count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{what}-{number}")).collect()
 }
@@ -100,10 +100,10 @@ fn memory_and_creates() {
     figure("CreateVolume, one caller, median", format!("{:.2} ms", percentile(&one, 50) * 1e3), "");
 }
 
-/// What calls take while they wait for each other.
+/// The time and memory of calls that wait for each other.
 fn many_callers() {
     for (callers, wanted) in [(64, "≤ 13 MB"), (256, "≤ 24 MB")] {
-        // One disk may have half of the queue.
+        // The calls for one disk may fill half of the queue.
         let daemon = Setup::new().set("CEPHLET_LOG", "info").set("CEPHLET_QUEUE", "512").start();
         let names = names("volume", 8 * callers);
         let seconds = all_at_once(&daemon, callers, &names, create);
@@ -114,7 +114,7 @@ fn many_callers() {
     }
 }
 
-/// Start-up and questions with many volumes in the local directory.
+/// Start-up and lists with many volumes in the local directory.
 fn many_volumes() {
     const VOLUMES: usize = 100_000;
     let mut daemon = Setup::new().set("CEPHLET_LOG", "warn").start();
@@ -152,7 +152,7 @@ fn many_volumes() {
     );
 }
 
-/// Prints what each rpc starts.
+/// Prints how many processes each rpc starts.
 fn show(started: &[Started]) {
     println!("\n{:<58} {:>14}   own helpers", "processes per rpc", "foreign");
     for (rpc, tools, helpers) in started {
@@ -166,7 +166,7 @@ fn probe_under_load() {
     let tools = HangingTools::new(&["mkfs.ext4"]);
     let daemon = tools.daemon();
     let stuck = load::stage_in_background(&daemon, 4);
-    // As many as CEPHLET_TOOLS lets go on without a deadline.
+    // CEPHLET_TOOLS lets so many tools run without a deadline.
     tools.await_started(3);
     let stop = load::create_in_background(&daemon, 64);
     let client = daemon.client();

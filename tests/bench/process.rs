@@ -12,7 +12,7 @@ pub fn resident(daemon: &Daemon) -> u64 {
     memory(daemon.pid(), "VmRSS:").unwrap()
 }
 
-/// The most it ever was (VmHWM).
+/// The largest resident memory so far (VmHWM).
 pub fn resident_at_most(daemon: &Daemon) -> u64 {
     memory(daemon.pid(), "VmHWM:").unwrap()
 }
@@ -58,12 +58,12 @@ const TOOLS: [&str; 8] =
 /// An rpc, and what the daemon starts for it: foreign programs, and its own helpers.
 pub type Started = (&'static str, usize, usize);
 
-/// What the daemon, which logs all it does, starts for this call. The first word of its name is the rpc.
+/// Counts the processes that the daemon logs for this call. The first word of `name` is the rpc.
 pub fn started_by(daemon: &Daemon, name: &'static str, call: impl FnOnce()) -> Started {
     let rpc = format!("/{} ", name.split([' ', ',']).next().unwrap());
     let before = daemon.log.lines_with(&rpc).len();
     call();
-    // A call's own line is its last, and has its number: what is done beside it does not count.
+    // A call's own line is its last, and has the call's number, by which other work does not count.
     let line = daemon.log.await_lines(&rpc, before + 1).pop().unwrap();
     let number = line.split_whitespace().nth(2).unwrap().to_string();
     let ended = daemon.log.lines_with(&format!("call {number}: `"));
@@ -122,7 +122,7 @@ pub fn commands_by_rpc() -> Vec<Started> {
     found
 }
 
-/// Tools that hang until they are let go, and then fail.
+/// Tools that hang until they are released, and then fail.
 pub struct HangingTools {
     scratch: Scratch,
     started: File,
@@ -152,12 +152,12 @@ impl HangingTools {
             .start()
     }
 
-    /// Waits until so many hang.
+    /// Waits until `count` tools hang.
     pub fn await_started(&self, count: usize) {
         (&self.started).read_exact(&mut vec![0; count]).unwrap();
     }
 
-    /// Lets all go, those that start later too.
+    /// Releases all tools, also those that start later.
     pub fn release(&self) {
         (&self.go).write_all("\n".repeat(64).as_bytes()).unwrap();
     }

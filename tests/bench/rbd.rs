@@ -1,4 +1,4 @@
-//! RBD on a real cluster: what a volume costs beside what the bare tool takes for the like, in the same run.
+//! RBD on a real cluster: the cost of volumes beside that of the bare tool for similar work, in the same run.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -12,11 +12,11 @@ use crate::support::machine::text;
 use crate::support::{Client, Cluster, Daemon, MIB, Setup, cluster, requests};
 use crate::{CALLERS, figure, names, show};
 
-/// The user that the daemon and the bare tool are.
+/// The Ceph user of the daemon and of the bare tool.
 const USER: &str = "cephlet";
 /// How often a figure of one caller is taken; the median counts.
 const TIMES: usize = 30;
-/// CEPHLET_TOOLS, if nobody says otherwise.
+/// The default of CEPHLET_TOOLS.
 const TOOLS: f64 = 4.0;
 
 /// All figures of RBD.
@@ -57,14 +57,14 @@ fn create(client: &Client, name: &str) -> String {
     client.create(&requests::volume_as(name, 1024 * MIB, requests::mount("ext4"))).unwrap().volume_id
 }
 
-/// Prints how long ours takes beside theirs, and how many times as long that is.
+/// Prints the time of the daemon and of the bare tool, and their ratio.
 fn compare(what: &str, ours: f64, theirs: f64, wanted: &str) {
     figure(what, format!("{:.1} ms", ours * 1e3), "");
     figure("  the bare tool", format!("{:.1} ms", theirs * 1e3), "");
     figure("  ratio", format!("{:.2}", ours / theirs), wanted);
 }
 
-/// The medians of two ways, taken in turns: what else the machine does slows both.
+/// The medians of two ways. They take turns, so that other work of the machine slows both.
 fn medians(ours: impl Fn(usize), theirs: impl Fn(usize)) -> (f64, f64) {
     let (mut first, mut second) = (Vec::new(), Vec::new());
     for number in 0..TIMES {
@@ -127,7 +127,7 @@ fn a_long_list(daemon: &Daemon) {
     figure("1 000 volumes listed, median", format!("{:.2} s", percentile(&times, 50)), "≤ 5 s");
 }
 
-/// The most memory that 64 creates at once take, and what they leave behind.
+/// The most memory that 64 creates at once take: the daemon alone, and with its tools.
 fn memory(cluster: &Cluster) {
     let daemon = Setup::new().set("CEPHLET_LOG", "info").on(cluster, USER).start();
     let (pid, over) = (daemon.pid(), AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! Two sites on real clusters: what replication costs, beside what the bare tool takes for the like.
+//! Two sites on real clusters: the cost of replication beside that of the bare tool for similar work.
 
 use std::thread;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::sites::{Site, sites};
 
 /// How often a volume goes to the other site and comes home, in each way.
 const ROUNDS: usize = 3;
-/// How long who waits for the demotion to arrive sleeps between two tries.
+/// The pause between two attempts while the demotion has not arrived.
 const POLL: Duration = Duration::from_millis(100);
 
 /// All figures of replication.
@@ -23,7 +23,7 @@ pub fn measure() {
     show(&commands(&sites));
 }
 
-/// Until it is done: what is refused so far is tried again.
+/// Repeats `done` until it succeeds.
 fn until(done: impl Fn() -> bool) {
     while !done() {
         thread::sleep(POLL);
@@ -37,8 +37,8 @@ fn replicated(main: &Site, backup: &Site, name: &str) -> String {
     id
 }
 
-/// A volume that nobody uses goes to the other site and comes home, by our calls and by the bare tool in
-/// turns. Mostly the mirrors' daemons are waited for.
+/// An unused volume goes to the other site and comes back, by cephlet's calls and by the bare tool in turns.
+/// Most of the time is spent on waiting for the daemons of rbd-mirror.
 fn fail_over([main, backup]: &[Site; 2]) {
     let id = replicated(main, backup, "moves");
     let ours = |from: &Site, to: &Site| {
@@ -53,7 +53,7 @@ fn fail_over([main, backup]: &[Site; 2]) {
     let (mut first, mut second) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         first.extend(timed(1, |_| ours(main, backup)));
-        // A site whose mirror has not looked while the other one was primary never hears of its demotion.
+        // A mirror that has not looked while the other site was primary never hears of the demotion.
         main.await_promotion(&id);
         second.extend(timed(1, |_| theirs(backup, main)));
         backup.await_promotion(&id);

@@ -1,4 +1,4 @@
-//! A node that has nothing of Ceph but the kernel: no tool, no library. The controller is another machine's.
+//! A node with no part of Ceph but the kernel's: no tool, no library. The controller runs on another machine.
 //!
 //! For `tests/vm/run --prepare`: the first run is on the host and makes the volumes, the second in the VM
 //! uses them.
@@ -14,7 +14,7 @@ use crate::support::machine::mounts_below;
 use crate::support::requests::*;
 use crate::support::{Daemon, MIB, Setup, cluster};
 
-/// Where the host tells the VM, on the host and in the VM.
+/// The directory where the host leaves a file for the VM: named by a variable on the host, fixed in the VM.
 const PREPARE: &str = "PREPARE";
 const OUT: &str = "/out";
 

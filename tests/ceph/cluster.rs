@@ -1,4 +1,4 @@
-//! The cluster that the tests of RBD stand on is itself what they take it for.
+//! The test cluster itself has the properties that the tests of RBD rely on.
 
 use std::path::Path;
 use std::process::Command;

@@ -39,7 +39,7 @@ fn listed(client: &Client) -> Vec<String> {
     ids
 }
 
-/// While the monitor of cluster "other" stands still.
+/// The calls that work while the monitor of cluster "other" stands still.
 fn one_hangs(client: &Client, monitors: &str) {
     std::thread::scope(|scope| {
         // More calls than workers; all about volumes of the cluster that hangs.
@@ -104,7 +104,7 @@ fn a_call_ends_with_its_own_deadline() {
     let deadline = Duration::from_secs(10);
     let answer = call_within(&client.channel, "/csi.v1.Controller/CreateVolume", bytes, deadline);
     refused(answer, Code::DEADLINE_EXCEEDED, &[]);
-    // The client's own clock says so in any case. The daemon has given the call up, too.
+    // The client's own deadline gives this code in any case. The log shows that the daemon gave up, too.
     let ended = daemon.log.await_lines("CreateVolume", 2).remove(1);
     assert!(ended.contains("DEADLINE_EXCEEDED"), "{ended}");
     assert!(client.is_ready());
@@ -156,7 +156,7 @@ fn a_cluster_without_credentials_serves_requests_that_bring_some() {
     let publish =
         wire::ControllerPublishVolumeRequest { secrets: secrets.clone(), ..publish_to(&id, "node-1") };
     client.controller_publish_volume(&publish).expect("publish");
-    // Nomad does not send them again. The answer of the first one may be lost.
+    // Nomad does not send the secrets again. It may repeat the call if the first answer is lost.
     for _ in 0..2 {
         client.controller_unpublish_volume(&unpublish_from(&id, "node-1")).expect("unpublish");
     }

@@ -12,7 +12,7 @@ use crate::support::client::{Answer, Failure};
 use crate::support::requests::*;
 use crate::support::{Client, Code, Corner, Daemon, LONG_PATIENCE, is_full, object_of};
 
-/// How often a test has its race: `all` times, or a few. Who wins is chance, which shows only in many.
+/// How often a test has its race: `all` times, or a few. The winner is chance: many races show all cases.
 fn rounds(all: usize) -> usize {
     if is_full() { all } else { 2 }
 }
@@ -34,7 +34,7 @@ impl Two {
         [self.daemons[0].client(), self.daemons[1].client()]
     }
 
-    /// Has both do something at the same moment.
+    /// Lets both controllers do something at the same moment.
     fn race<T: Send>(&self, what: impl Fn(usize, &Client) -> T + Sync) -> [T; 2] {
         let (start, what) = (Barrier::new(2), &what);
         let [one, two] = self.clients();
@@ -52,7 +52,7 @@ impl Two {
     }
 }
 
-/// Repeats a call until its answer is no other controller's doing.
+/// Repeats a call until its answer no longer depends on the other controller.
 #[track_caller]
 pub(crate) fn settle<T>(mut call: impl FnMut() -> Answer<T>) -> T {
     let until = Instant::now() + LONG_PATIENCE;
@@ -65,8 +65,8 @@ pub(crate) fn settle<T>(mut call: impl FnMut() -> Answer<T>) -> T {
     }
 }
 
-/// "Try again": allowed while another controller is at it. One that is held up in the middle of it looks like
-/// a client of the image, of which is said what to do if it died, in 30 s.
+/// "Try again" is allowed while another controller works on the same. A controller that is held up in the
+/// middle looks like a client of the image; the message then says what to do if that client died, in 30 s.
 fn is_passing(failure: &Failure) -> bool {
     matches!(failure.code, Code::UNAVAILABLE | Code::ABORTED) || failure.message.contains(" 30 s")
 }
@@ -147,7 +147,7 @@ fn creation_and_deletion_lose_no_image() {
             assert!(is_passing(failure), "{failure:?}");
         }
         let made = answers.iter().flatten().flatten().next();
-        // An acknowledged volume of another incarnation than the deleted one is there.
+        // If a volume of another incarnation than the deleted one was acknowledged, it exists.
         if let Some(made) = made.filter(|made| made.volume_id != id) {
             two.clients()[0]
                 .controller_get_volume(&get(&made.volume_id))

@@ -19,7 +19,7 @@ pub(crate) fn take(client: &Client, name: &str, volume: &str) -> wire::Snapshot 
     reply.snapshot.into_option().expect("the reply has a snapshot")
 }
 
-/// In seconds, as creation times are.
+/// The current time in seconds, as creation times are.
 fn now() -> i64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.expect("now").as_secs().cast_signed()
@@ -57,7 +57,7 @@ fn a_later_snapshot_of_the_same_name_is_another() {
     let client = daemon.client();
     let id = with_content(&corner, &client, "one");
     let first = take(&client, "nightly", &id).snapshot_id;
-    // It is kept in the image's trash as long as something reads from it.
+    // The deleted snapshot stays in the image's trash as long as a clone reads from it.
     let copy = client.create(&from_snapshot(corner.volume("copy", 8), &first)).expect("copy").volume_id;
     client.delete_snapshot(&delete_snapshot(&first)).expect("delete");
     corner.poke(&id, 0, b"later");
@@ -99,7 +99,7 @@ fn a_name_is_for_one_snapshot_only() {
     client.delete_snapshot(&delete_snapshot(&first.snapshot_id)).expect("delete");
     let second = take(&client, "claimed", &other);
     assert_ne!(first.snapshot_id, second.snapshot_id);
-    // A late repetition of the first deletion spares the name's new owner.
+    // A late repetition of the first deletion does not delete the later snapshot of that name.
     client.delete_snapshot(&delete_snapshot(&first.snapshot_id)).expect("it is gone");
     refused(client.create_snapshot(&snapshot("claimed", &one)), Code::ALREADY_EXISTS, &["claimed"]);
     client.delete_snapshot(&delete_snapshot(&second.snapshot_id)).expect("delete");
@@ -172,7 +172,7 @@ fn a_copy_of_a_volume_is_one_of_its_own() {
         &corner.spec(&copy.volume_id),
     ]);
     assert_eq!(corner.checksum(&copy.volume_id), before);
-    // Not the limits, but the file system is taken over; no snapshot is left on the source.
+    // The copy takes over the file system, but not the limits. No snapshot is left on the source.
     let metadata = corner.json(&["image-meta", "ls", &corner.spec(&copy.volume_id)]);
     assert!(metadata.get("conf_rbd_qos_iops_limit").is_none(), "{metadata}");
     let verdict =

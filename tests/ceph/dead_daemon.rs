@@ -1,5 +1,5 @@
-//! A daemon is killed while its commands run: what changes the cluster dies with it, what formats a volume
-//! goes on alone.
+//! A daemon is killed while its commands run: a command that changes the cluster dies with it, a command that
+//! formats a volume goes on alone.
 
 use std::sync::Arc;
 use std::thread;
@@ -23,12 +23,12 @@ fn kill_during<T: Send + 'static>(
     call.join().expect("the client");
 }
 
-/// The answer, or the refusal in words.
+/// The answer, or the refusal as text.
 fn told<T>(answer: Answer<T>) -> Result<T, String> {
     answer.map_err(|refused| format!("{refused:?}"))
 }
 
-/// Kills the daemon while this tool hangs, on its way to do what `begin` asks for a volume.
+/// Kills the daemon while this tool hangs during the call that `begin` makes for a volume.
 #[track_caller]
 fn dies_during<T: Send + 'static>(
     tool: &str,
@@ -43,7 +43,7 @@ fn dies_during<T: Send + 'static>(
     let id = daemon.client().create(&corner.volume("one", 8)).expect("create").volume_id;
     kill_during(&mut daemon, &stub, move |client| begin(&client, &id));
     daemon.await_leftovers();
-    // Nothing that could be undone by what the killed daemon had begun.
+    // From now on no command of the killed daemon can undo anything.
     daemon.restart();
     let made = daemon.client().create(&corner.volume("one", 8)).expect("create it again");
     assert_eq!(corner.info(&made.volume_id)["size"], 8 << 20);
@@ -106,7 +106,7 @@ fn the_same_request_waits_while_a_copy_is_flattened() {
         let first = scope.spawn(create);
         stub.await_start();
         let second = scope.spawn(create);
-        // Whoever needs the source is not kept waiting.
+        // A call that needs the source does not wait.
         client.create_snapshot(&snapshot("meanwhile", chain.volumes.last().expect("one"))).expect("snapshot");
         stub.release();
         [first, second].map(|call| call.join().expect("the client"))
@@ -135,7 +135,7 @@ fn a_formatting_that_goes_on_is_left_alone() {
     let other = client.create(&volume("other")).expect("another volume").volume_id;
     client.node_stage_volume(&stage(&other, &daemon.text("other"), mount("ext4"))).expect("is not held up");
 
-    // Never killed, however long it takes: it ends by itself.
+    // The formatting is never killed, however long it takes: it ends by itself.
     stub.release();
     await_that("the formatting is over", || told(client.node_stage_volume(&request)));
     daemon.assert_well();

@@ -12,7 +12,7 @@ fn start(corner: &Corner, user: &str, services: &str) -> Daemon {
     setup(user, &["rbd"], &[&corner.namespace]).set("CEPHLET_SERVICES", services).start()
 }
 
-/// How the addresses begin that are this test's: of IPv4 up to the last byte, of IPv6 the first 48 bits.
+/// The prefixes of this test's addresses: of IPv4 up to the last byte, of IPv6 the first 48 bits.
 fn own_addresses() -> (String, String) {
     let process = std::process::id();
     let third = process % 512;
@@ -50,7 +50,7 @@ fn a_fence_lasts_until_it_is_lifted() {
     let entries = [blocklist(&four), blocklist(&six)].concat();
     assert_eq!(entries.len(), 3, "{entries:?}");
     assert!(entries.iter().all(|(_, until)| until.starts_with("2106-")), "{entries:?}");
-    // What others have shut out, or only for a while, or written otherwise.
+    // Entries that another tool made, that end after a while, or that are spelt differently.
     let [client_of_one, for_a_day] = [format!("{four}8:0/42"), format!("{four}9")];
     for words in [
         &["add", &client_of_one][..],
@@ -107,7 +107,7 @@ fn the_cluster_itself_is_not_fenced() {
     ] {
         refused(client.fence_with(parameters, cidrs), Code::INVALID_ARGUMENT, &[says]);
     }
-    // Single clients are other tests' business.
+    // Other tests may shut out single clients.
     let fenced = ["127.0.0.1:0/0", "cidr:127.", "203.0.113.5"].map(blocklist).concat();
     assert_eq!(fenced, [], "UNSAFE: it is shut out");
     assert_eq!(client.fence_clients(), Ok(vec![(cluster().fsid(), vec!["127.0.0.1/32".to_string()])]));

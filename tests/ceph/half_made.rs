@@ -1,4 +1,4 @@
-//! What killed commands leave, made by hand, and what the next request makes of it.
+//! The leftovers of killed commands, made by hand, and how the next request deals with them.
 
 use std::fs;
 
@@ -34,7 +34,7 @@ fn a_killed_creation_is_healed() {
     daemon.client().delete_volume(&delete(&unnamed)).expect("delete what is half made");
 }
 
-/// Has an image of this id listed among the clones of a snapshot, or no more: `child_attach` or
+/// Adds an image of this id to the clones of a snapshot, or removes it there: `child_attach` or
 /// `child_detach`.
 fn list_clone(corner: &Corner, method: &str, parent: &str, snapshot: u64, clone: &str) {
     let script = "\
@@ -59,8 +59,8 @@ cluster.shutdown()
     assert!(status.success(), "{status}: {said}");
 }
 
-/// `rbd rm` of a clone lets go of its parent's snapshot first, and then removes that. One that is killed in
-/// between leaves it in the trash of the parent.
+/// `rbd rm` of a clone first lets go of the parent's snapshot, and then removes that snapshot. If it is
+/// killed in between, the snapshot stays in the trash of the parent.
 #[test]
 fn a_snapshot_without_clones_keeps_no_parent() {
     let corner = Corner::new();
@@ -84,14 +84,14 @@ fn a_snapshot_without_clones_keeps_no_parent() {
     corner.await_empty();
 }
 
-/// What a killed `rbd rename` leaves beside the image's own name: another one by which it is found.
+/// Gives an image a second name by which it is found, as a killed `rbd rename` does.
 fn give_second_name(corner: &Corner, own: &str, second: &str) {
     let namespace = format!("--namespace={}", corner.namespace);
     let [from, to] = [own, second].map(|name| format!("rbd_id.{name}"));
     corner.cluster.rados(&["--pool=rbd", &namespace, "cp", &from, &to]);
 }
 
-/// A copy of a snapshot with content, and what it was called while it was made.
+/// A copy of a snapshot with content, and the temporary name that it had while it was made.
 struct Copy {
     request: wire::CreateVolumeRequest,
     made: wire::Volume,
@@ -100,7 +100,7 @@ struct Copy {
     origin: [String; 2],
 }
 
-/// What a copy could be called while this daemon makes it.
+/// A temporary name that this daemon could give a copy.
 fn temporary_of(daemon: &Daemon, volume: &str) -> String {
     let (_, key) = object_of(volume).rsplit_once('-').expect("an image of ours");
     let tag = fs::read_to_string(daemon.path("state/tag")).expect("the daemon's tag");
@@ -195,7 +195,7 @@ fn a_deleted_volume_is_not_found_by_the_name_it_kept() {
     let image = corner.info(&id)["id"].as_str().expect("an id").to_string();
     let taken = take(&client, "kept", &id).snapshot_id;
     let (object, held) = (object_of(&id), format!("csi-held-{image}"));
-    // Broken off at its beginning, then at its end.
+    // A rename that was killed at its beginning, then at its end.
     give_second_name(&corner, object, &held);
     client.delete_volume(&delete(&id)).expect("delete");
     give_second_name(&corner, &held, object);
@@ -213,7 +213,7 @@ fn snapshot_of(corner: &Corner, volume: &str) -> Value {
 }
 
 /// What a killed `rbd clone` leaves under the temporary name: an image of the right size without a parent, or
-/// one whose parent does not know it and lets its snapshot go.
+/// an image whose parent does not know it and lets its snapshot go.
 #[test]
 fn a_copy_whose_clone_was_killed_is_made_again() {
     let corner = Corner::new();
@@ -234,7 +234,7 @@ fn a_copy_whose_clone_was_killed_is_made_again() {
     for leave_half_made in states {
         daemon.client().delete_volume(&delete(&made)).expect("delete");
         leave_half_made();
-        // A start sweeps it up, at the same time perhaps.
+        // The start sweeps the leftovers up, perhaps at the same time.
         daemon.restart();
         made = daemon.client().create(&copy.request).expect("copy").volume_id;
         assert_eq!(corner.checksum(&made), copy.checksum, "UNSAFE: what was half made is taken for a copy");
@@ -296,8 +296,8 @@ fn a_volume_is_copied_as_it_is_now() {
     corner.await_empty();
 }
 
-/// A snapshot is taken under a claim to its name, and deleted before that. A kill leaves one without the
-/// other.
+/// A snapshot is taken after its name was claimed, and deleted before the claim is. A kill leaves one without
+/// the other.
 #[test]
 fn a_snapshot_and_the_claim_to_its_name_are_completed() {
     let corner = Corner::new();
@@ -323,7 +323,7 @@ fn a_snapshot_and_the_claim_to_its_name_are_completed() {
         daemon.restart();
         let again = take(&daemon.client(), "moment", &source).snapshot_id;
         assert_ne!(again, id, "it is taken anew");
-        // Without its claim it is another one, and goes by its ID as before.
+        // Without its claim the former snapshot is a different one, and is deleted by its ID as before.
         daemon.client().delete_snapshot(&delete_snapshot(&id)).expect("delete");
         id = again;
         assert_eq!((claims(), snapshot_of(&corner, &source).is_object()), (vec![claim.clone()], true));

@@ -1,4 +1,4 @@
-//! What no node could ever use is refused when it is asked for, not when it is staged.
+//! A volume that no node could ever use is refused when it is requested, not when it is staged.
 
 use cephlet::proto::csi_v1 as wire;
 
@@ -8,7 +8,7 @@ use crate::support::{Code, Corner, MIB, object_of, refused};
 /// The largest image with an object map, in objects of 4 MiB.
 const LARGEST: i64 = 256_000_000 * 4 * MIB;
 
-/// What an xfs needs, in bytes.
+/// The least size of an xfs, in bytes.
 const LEAST: i64 = 300 * MIB;
 
 /// A volume for this use, of at least `mib` MiB and at most `limit` bytes.
@@ -67,7 +67,7 @@ fn a_copy_for_another_file_system_than_its_source_is_refused() {
     assert_eq!(corner.objects(), before, "neither a clone nor a snapshot is left");
     let same = from_volume(wanted(&corner, "copy", (8, 0), mount("ext4")), &source);
     let copy = client.create(&same).expect("the same file system");
-    // A copy that is there already is what the name means, whatever is asked for now.
+    // A copy of this name exists already, so the name means that copy, whatever the new request says.
     let other = from_volume(wanted(&corner, "copy", (8, 0), mount("xfs")), &source);
     refused(client.create(&other), Code::ALREADY_EXISTS, &["ext4", "xfs", object_of(&copy.volume_id)]);
     let raw = corner.volume_with("raw", 8, &[("csi.storage.k8s.io/fstype", "ext4")]);
@@ -97,7 +97,7 @@ fn a_name_is_for_the_file_system_for_which_it_validates() {
                 fits.then(|| made.volume_id.clone())
             );
         }
-        // What the cluster itself knows is asked then.
+        // After a restart the daemon has to ask the cluster.
         daemon.restart();
     }
 }
@@ -123,13 +123,13 @@ fn a_size_that_no_image_can_have_is_refused_with_the_largest() {
         &parts,
     );
     refused(client.controller_expand_volume(&expand(&source, LARGEST + 1)), Code::OUT_OF_RANGE, &parts);
-    // Whole sets of three objects.
+    // The largest size consists of whole sets of three objects.
     let largest = 255_999_999 * MIB;
     let parts = [&*largest.to_string(), "ask for less"];
     refused(client.create(&sized("striped too", largest + 1, &small)), Code::OUT_OF_RANGE, &parts);
     refused(client.controller_expand_volume(&expand(&striped, largest + 1)), Code::OUT_OF_RANGE, &parts);
     assert_eq!(corner.objects(), before);
-    // Without an object map it can be larger. It stays: its removal would try every object it could have.
+    // Without an object map it can be larger. It stays, as its removal would try every object it could have.
     let features = [("imageFeatures", "layering,exclusive-lock")];
     let mapless = client.create(&sized("mapless", 8 * MIB, &features)).expect("create").volume_id;
     let reply = client.controller_expand_volume(&expand(&mapless, 1 << 60)).expect("it has no object map");

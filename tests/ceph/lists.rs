@@ -92,7 +92,7 @@ fn pages_survive_what_comes_and_goes_between_them() {
     let made = create(&corner, &client, 0..9);
     let first = client.list_volumes(&page(3, "")).expect("first page");
     let told = ids(&first);
-    // The last one told (the token's own), and one still to come, go away; others come.
+    // The last listed volume (the token's) and one that is still to come are deleted; others are made.
     let coming = made.iter().find(|id| !told.contains(id)).expect("six are to come").clone();
     for gone in [told.last().expect("three were told"), &coming] {
         client.delete_volume(&delete(gone)).expect("delete");
@@ -122,7 +122,7 @@ fn nodes_are_not_promised_in_lists_that_omit_them() {
     assert!(rpcs.contains(&condition) && !rpcs.contains(&nodes), "{rpcs:?}");
 }
 
-/// The condition of a volume, if it is a bad one.
+/// The condition of a volume, if it is abnormal.
 fn trouble(client: &Client, id: &str) -> Option<String> {
     let reply = client.controller_get_volume(&get(id)).expect("get");
     let condition = &reply.status.volume_condition;
@@ -155,7 +155,7 @@ fn in_own_pool(daemon: &Daemon, pool: &str) -> String {
     daemon.client().create(&request).expect("create").volume_id
 }
 
-/// How many bytes a pool may have; 0 is any number of them.
+/// Sets how many bytes a pool may have; 0 is no limit.
 fn set_quota(pool: &str, bytes: &str) {
     cluster().ceph(&["osd", "pool", "set-quota", pool, "max_bytes", bytes]);
 }
@@ -167,7 +167,7 @@ fn room(client: &Client, pool: &str) -> i64 {
 
 #[test]
 fn a_quota_counts_and_a_full_pool_shows() {
-    // The user for controllers may use three pools only; one made by a test is for the admin.
+    // The user for controllers may use three pools only, so a pool that a test makes is for the admin.
     let corner = Corner::new();
     let (cluster, pool) = (corner.cluster, corner.namespace.as_str());
     let daemon = setup("admin", &["rbd", pool, "absent"], &[""]).start();
@@ -179,7 +179,7 @@ fn a_quota_counts_and_a_full_pool_shows() {
         room => Err(room.to_string()),
     });
     assert!(room(&client, "rbd") > 1 << 30);
-    // A full pool would stop whoever writes.
+    // A full pool would block its writer.
     set_quota(pool, "0");
     let object = id.split(':').nth(4).expect("the object");
     cluster.rbd(&[
@@ -206,12 +206,12 @@ fn a_quota_counts_and_a_full_pool_shows() {
         0 => Err("none".to_string()),
         _ => Ok(()),
     });
-    // The pool is no longer full a moment after it has room.
+    // A pool needs a moment to notice that it has room again.
     await_that("it is deleted", || client.delete_volume(&delete(&id)).map_err(|refused| refused.message));
     cluster.ceph(&["osd", "pool", "rm", pool, pool, "--yes-i-really-really-mean-it"]);
 }
 
-/// Changes in a full pool wait; they are ended and told as what they are, each within the client's patience.
+/// Changes in a full pool wait. The daemon ends them and names the cause, each within the client's patience.
 fn full_pool_refuses(client: &Client, pool: &str, id: &str) {
     std::thread::scope(|scope| {
         let made = scope.spawn(|| {

@@ -15,7 +15,7 @@ fn the_users_of_the_tests_have_the_rights_that_are_recommended() {
     let commands = examples.lines().filter_map(|line| line.strip_prefix("ceph auth get-or-create client."));
     let mut users = Vec::new();
     for command in commands {
-        // Arguments between quotes are one, as for a shell.
+        // Arguments between quotes are one argument, as for a shell.
         let words = command.split('\'').enumerate().flat_map(|(part, text)| match part % 2 {
             0 => text.split_whitespace().collect(),
             _ => vec![text],

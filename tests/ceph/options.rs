@@ -13,7 +13,7 @@ use crate::support::machine::{limited, text};
 use crate::support::requests::*;
 use crate::support::{Code, Corner, Daemon, LONG_PATIENCE, MIB, Scratch, Setup, cluster, object_of, refused};
 
-/// A pool of one's own, with options.
+/// A pool for one test alone, with options.
 struct Pool(String);
 
 impl Pool {
@@ -32,8 +32,8 @@ impl Pool {
         }
     }
 
-    /// A daemon that may use this pool, and has read nothing of it yet. The users for controllers may use the
-    /// pools that are there for them.
+    /// A daemon that may use this pool, and has read nothing of it yet. It is the admin, as the users for
+    /// controllers may use only the usual pools.
     fn start(&self) -> Daemon {
         setup("admin", &[&self.0], &[""]).start()
     }
@@ -220,7 +220,7 @@ with rbd.Image(pool, sys.argv[3]) as image:
         image.create_snap('by-hand-%d' % number)
 ";
 
-/// Those in the trash of the image count, and one that is there is still the answer.
+/// Snapshots in the trash of the image count. A repeated request for one that exists still succeeds.
 #[test]
 #[ignore = "takes 450 snapshots: tests/run --full"]
 fn an_image_gets_no_more_snapshots_than_the_kernel_takes() {

@@ -1,4 +1,4 @@
-//! Deleted volumes that clones still read from go with the last of these, also where the last two go at once.
+//! A deleted volume that clones read from goes with its last clone, even if the last two are deleted at once.
 
 use std::sync::Barrier;
 use std::thread;
@@ -7,7 +7,7 @@ use crate::support::corner::await_that;
 use crate::support::requests::*;
 use crate::support::{Client, Corner, is_full};
 
-/// So many parents lose their last two clones at once.
+/// The number of parents that lose their last two clones at once.
 fn pairs() -> usize {
     if is_full() { 40 } else { 2 }
 }

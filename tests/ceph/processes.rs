@@ -15,7 +15,7 @@ impl Counted {
     }
 
     pub(crate) fn of(daemon: Daemon) -> Self {
-        // What the sweep at the start learns no call has to ask for.
+        // Calls need not ask for what the sweep at the start has learnt.
         daemon.log.await_lines(" trash ls ", 1);
         let client = daemon.client();
         Self { daemon, client }
@@ -30,8 +30,8 @@ impl Counted {
         call: impl FnOnce(&Client) -> T,
     ) -> T {
         let (answer, line) = self.logged(call);
-        // It has the call's number, and so have the lines of its programs, which are told from those of the
-        // background by that.
+        // This line has the call's number, and so have the lines of the call's programs, which distinguishes
+        // them from those of the background.
         let number = line.split_whitespace().nth(2).expect("the call's number");
         let started = self.daemon.log.lines_with(&format!("call {number}: `"));
         let count = started.iter().filter(|line| line.contains("` took ")).count();
@@ -87,7 +87,7 @@ fn the_daemon_that_did_not_make_a_volume_asks_once_more() {
     let request = corner.volume("one", 8);
     let made = maker.client().create(&request).expect("create");
     let counted = Counted::start(&corner);
-    // It reads the pool's options, fails to make it, looks at what is there, and reads its record.
+    // The call reads the pool's options, fails to make the image, looks at it, and reads its record.
     counted.costs(1..=4, "the same creation elsewhere", |client| client.create(&request)).expect("again");
     counted.costs(1..=2, "once more", |client| client.create(&request)).expect("again");
     counted.costs(1..=3, "delete", |client| client.delete_volume(&delete(&made.volume_id))).expect("delete");
@@ -116,8 +116,8 @@ fn snapshots_and_publications_are_cheap() {
     counted
         .costs(1..=3, "the same", |client| client.controller_publish_volume(&publish_to(&id, "node-1")))
         .expect("again");
-    // What kept others away while it was published goes too. Then it looks for clients of nodes, and for the
-    // owner of the image's lock, as no node with Ceph's tools has ever mapped it.
+    // The lock that kept others away goes, too. Then the call looks for clients of nodes, and for the owner
+    // of the image's lock, as no node with Ceph's tools has ever mapped it.
     counted
         .costs(1..=5, "unpublish", |client| {
             client.controller_unpublish_volume(&unpublish_from(&id, "node-1"))

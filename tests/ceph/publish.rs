@@ -1,4 +1,4 @@
-//! RBD volumes given to nodes and taken back: who may have one beside whom, and who is in the way.
+//! RBD volumes are published and unpublished: which nodes may share one, and which clients prevent it.
 
 use cephlet::proto::csi_v1 as wire;
 use protobuf::MessageField;
@@ -9,7 +9,7 @@ use crate::support::{Client, Code, Corner, Daemon, MIB, await_that, refused};
 
 use AccessModeOf as Mode;
 
-/// A volume, and clients that would like to have it.
+/// A volume that is published to nodes.
 struct Wanted {
     corner: Corner,
     daemon: Daemon,
@@ -143,7 +143,7 @@ fn a_client_without_a_publication_is_in_the_way() {
         Code::FAILED_PRECONDITION,
         &[open.address(), &wanted.id],
     );
-    // Those who share it anyway are not bothered.
+    // An open client does not prevent a mode that shares the volume.
     wanted.publish("node-1", block_as(Mode::MULTI_NODE_MULTI_WRITER)).expect("publish");
     wanted.unpublish("node-1");
     drop(open);

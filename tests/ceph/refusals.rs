@@ -1,4 +1,4 @@
-//! What the operator got wrong, said so that it can be put right.
+//! The operator's mistakes are reported so that the operator can correct them.
 
 use std::fs;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::support::corner::unused_name;
 use crate::support::requests::*;
 use crate::support::{Client, Cluster, Code, Daemon, MIB, Scratch, Setup, cluster, refused};
 
-/// A key of the right form, of nobody.
+/// A key of the right form, which no user has.
 const WRONG_KEY: &str = "AQDQ8UNlAAAAABAAm0PCqH4mvIJzDXuEHWoW9g==";
 
-/// A daemon that is `user` with this key.
+/// A daemon that runs as `user` with this key.
 fn with_key(user: &str, key: &str) -> Daemon {
     let scratch = Arc::new(Scratch::new());
     let keyring = scratch.path("keyring");
@@ -26,8 +26,7 @@ fn volume_at(name: &str, parameters: &[(&str, &str)]) -> wire::CreateVolumeReque
     wire::CreateVolumeRequest { parameters: map(parameters), ..volume_as(name, 8 * MIB, block()) }
 }
 
-/// Every call that asks the cluster about this volume and has an answer with an error for one who may not
-/// ask.
+/// Every call that asks the cluster about this volume and answers with an error if the user may not ask.
 fn every_call(client: &Client, id: &str) -> Vec<(&'static str, Answer<()>)> {
     vec![
         ("create", client.create(&volume_at("refused", &[])).map(drop)),
@@ -42,7 +41,7 @@ fn every_call(client: &Client, id: &str) -> Vec<(&'static str, Answer<()>)> {
     ]
 }
 
-/// An image that calls can be about.
+/// An image for calls.
 fn image(name: &str) -> String {
     let name = unused_name(name);
     cluster().rbd(&["create", "--size", "32M", &format!("rbd/{name}")]);
@@ -119,7 +118,7 @@ fn a_read_only_user_is_refused_with_what_it_lacks() {
     for (what, answer) in every_call(&client, &id) {
         match (what, answer) {
             ("list" | "capacity", answer) => answer.unwrap_or_else(|error| panic!("{what}: {error:?}")),
-            // A volume's record too: `rbd image-meta get` opens the image for writing.
+            // This includes a read of the record: `rbd image-meta get` opens the image for writing.
             (_, answer) => {
                 let parts = ["client.reader", "ceph auth caps", "profile rbd"];
                 let failure = answer.expect_err(what);
@@ -147,7 +146,7 @@ fn a_pool_that_is_not_there_is_named() {
     refused(client.get_capacity(&request), Code::FAILED_PRECONDITION, &new);
 }
 
-/// Of the pool that it uses by default `rbd` speaks in other words.
+/// `rbd` words its error differently for the pool that it uses by default.
 #[test]
 fn a_default_pool_that_is_not_there_is_named() {
     let scratch = Arc::new(Scratch::new());

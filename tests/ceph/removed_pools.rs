@@ -1,4 +1,4 @@
-//! Pools that were removed with all that was in them, as the operator says in the clusters file.
+//! Pools that were removed with everything in them, as the clusters file says.
 
 use std::fs;
 
@@ -35,7 +35,7 @@ fn start(pools: &[&str], removed: &[&str]) -> Daemon {
     setup.set("CEPHLET_BACKENDS", "rbd").start()
 }
 
-/// Has the running daemon read another clusters file.
+/// Makes the running daemon read another clusters file.
 fn reload(daemon: &Daemon, pools: &[&str], removed: &[&str]) {
     write_file(&daemon.path("clusters.toml"), pools, removed);
     let is_read = "cluster \"ceph\" of";
@@ -93,7 +93,7 @@ fn objects_in_a_removed_pool_are_gone_once_the_clusters_file_says_so() {
     let config = daemon.setup.cephlet("config");
     assert!(config.contains("what was in it counts as deleted"), "{config}");
 
-    // It need not be among the pools that may be used.
+    // A removed pool need not be among the pools that may be used.
     reload(&daemon, &["second"], &[&pool]);
     client.delete_volume(&delete(&id)).expect("delete");
     daemon.assert_well();

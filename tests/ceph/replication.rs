@@ -15,7 +15,7 @@ use crate::support::sites::{Site, sites, sites_with};
 use crate::support::stub::Hanging;
 use crate::support::{Failure, await_that, object_of, refused};
 
-/// Waits until a call is answered otherwise than with a refusal.
+/// Repeats a call until it is not refused.
 #[track_caller]
 fn accepted<T>(what: &str, call: impl Fn() -> Result<T, Failure>) -> T {
     await_that(what, || {
@@ -26,7 +26,7 @@ fn accepted<T>(what: &str, call: impl Fn() -> Result<T, Failure>) -> T {
     })
 }
 
-/// The volume moves from one site to the other while nobody uses it, and what was written last is there.
+/// An unused volume moves from one site to the other, with the data that was written last.
 #[track_caller]
 fn fail_over(from: &Site, to: &Site, id: &str, byte: u8) {
     from.fill(id, 1, byte);
@@ -100,7 +100,7 @@ fn a_volume_goes_to_the_other_site_and_comes_home() {
     assert_eq!(roles(&backup), [Some("secondary".to_string())]);
     accepted("it goes with its primary", || backup.disable(&id, &[]));
 
-    // It is not taken from under a node.
+    // A volume is not demoted while a node has it.
     client.controller_publish_volume(&publish_to(&id, "node-1")).expect("publish");
     refused(main.demote(&id, false), Code::FAILED_PRECONDITION, &["\"node-1\""]);
     client.controller_unpublish_volume(&unpublish_from(&id, "node-1")).expect("unpublish");
@@ -160,7 +160,7 @@ fn what_was_demoted_is_not_promoted_again_before_what_was_written_elsewhere_arri
     written_elsewhere("snapshot");
 }
 
-/// It was written to elsewhere meanwhile, and both sites say "remote image is not primary" as before.
+/// The volume was written to elsewhere meanwhile, but both sites say "remote image is not primary" as before.
 fn written_elsewhere(mode: &str) {
     let [main, backup] = sites();
     let id = replicated(&main, &backup, mode);
@@ -176,7 +176,7 @@ fn written_elsewhere(mode: &str) {
     main.await_word_of_demotion(&id);
     refused(main.promote(&id, false, &[]), Code::FAILED_PRECONDITION, &["not yet", "force"]);
     drop(paused);
-    // The rbd-mirror here has not seen it primary, so nothing comes until it is that again.
+    // The rbd-mirror here has not seen the other image primary: it copies nothing until it does.
     backup.promote(&id, true, &[]).expect("nobody else has promoted it");
     main.await_content(&id, &written);
     accepted("the other site follows", || backup.demote(&id, false));
@@ -197,13 +197,13 @@ fn force_does_not_promote_in_the_middle_of_a_copy() {
     main.fill(&id, 200, 22);
     let newest = main.checksum(&id);
     begin_to_copy(&main, &backup, &id);
-    // With the peer alive it is waited for.
+    // As the peer is alive, the promotion waits for the copy.
     accepted("the copy is whole", || backup.promote(&id, true, &[]));
     assert!(backup.checksum(&id) == newest, "UNSAFE: it is not what was copied last");
     backup.daemon.assert_well();
 }
 
-/// It becomes what it was one snapshot before (Ceph 16.2), and whoever asks is told before.
+/// The copy becomes what it was one snapshot before (Ceph 16.2), and the caller is told that first.
 #[test]
 #[ignore = "long: tests/run --full"]
 fn a_copy_that_was_cut_off_in_the_middle_is_promoted_with_its_loss_alone() {
@@ -232,7 +232,7 @@ fn a_copy_that_was_cut_off_in_the_middle_is_promoted_with_its_loss_alone() {
     backup.daemon.assert_well();
 }
 
-/// Has what was written copied, and waits until that has begun.
+/// Starts a copy of what was written, and waits until the copying has begun.
 fn begin_to_copy(main: &Site, backup: &Site, id: &str) {
     main.cluster.rbd(&["mirror", "image", "snapshot", object_of(id)]);
     await_that("it is being copied", || {
@@ -241,7 +241,7 @@ fn begin_to_copy(main: &Site, backup: &Site, id: &str) {
     });
 }
 
-/// What is broken off in the middle mixes two states, and a repetition declares it good.
+/// A promotion that is broken off in the middle leaves a mix of two states, which a repetition declares good.
 #[test]
 #[ignore = "long: tests/run --full"]
 fn a_promotion_by_force_outlives_its_daemon() {

@@ -9,7 +9,7 @@ use crate::support::requests::*;
 use crate::support::stub::{BEHIND, install};
 use crate::support::{Client, Cluster, Corner, MIB, cluster};
 
-/// A tool that writes down what every user of the machine could see of it, in a file of its own in `told`.
+/// A tool that writes what every user of the machine could see of it to a file of its own in `told`.
 fn telling(tool: &str, told: &Path) -> String {
     format!(
         "#!/bin/sh\n{{ echo {tool} \"$@\"; /usr/bin/env; }} >> {}/$$\nPATH={BEHIND} exec {tool} \"$@\"\n",
@@ -17,7 +17,7 @@ fn telling(tool: &str, told: &Path) -> String {
     )
 }
 
-/// A volume's life, told with these secrets.
+/// A volume's life, with these secrets in its requests.
 fn live(corner: &Corner, client: &Client, name: &str, secrets: &std::collections::HashMap<String, String>) {
     let create = |name: &str, source: Option<&str>| {
         let request = corner.volume(name, 8);
@@ -53,7 +53,7 @@ fn live(corner: &Corner, client: &Client, name: &str, secrets: &std::collections
     client.delete_snapshot(&drop_it).expect("delete the snapshot");
 }
 
-/// Calls that fail, whose messages and log lines are as much as any.
+/// Makes calls that fail; returns their messages, which may not show a key either.
 fn fail(corner: &Corner, client: &Client, cluster: &Cluster) -> Vec<String> {
     let admin = cluster.key("admin");
     let wrong = |pairs: &[(&str, &str)]| {

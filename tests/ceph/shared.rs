@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::support::corner::entry;
 use crate::support::{Scratch, Setup, cluster};
 
-/// How a daemon is set up that is this user, of cluster `ceph`, with these pools and namespaces.
+/// The setup of a daemon that is this user, of cluster `ceph`, with these pools and namespaces.
 pub fn setup(user: &str, pools: &[&str], namespaces: &[&str]) -> Setup {
     let scratch = Arc::new(Scratch::new());
     let file = scratch.path("clusters.toml");

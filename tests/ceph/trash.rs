@@ -3,7 +3,7 @@
 use crate::support::Corner;
 use crate::support::corner::await_that;
 
-/// An image in the trash and its id, under a name that is made of that.
+/// An image in the trash and its id. The image has a name made from the id.
 fn trashed(corner: &Corner, name: impl Fn(&str) -> String) -> String {
     let made = corner.spec("made");
     corner.cluster.rbd(&["create", "--size", "16M", &made]);
@@ -14,7 +14,7 @@ fn trashed(corner: &Corner, name: impl Fn(&str) -> String) -> String {
     id
 }
 
-/// A removal that is killed leaves them there, in a pool that moves to the trash what is removed.
+/// A removal that is killed leaves them there, in a pool that moves removed images to the trash.
 #[test]
 fn a_start_purges_from_the_trash_deleted_volumes_and_unfinished_copies_and_nothing_else() {
     let corner = Corner::new();

@@ -10,7 +10,7 @@ use crate::support::client::Answer;
 use crate::support::requests::*;
 use crate::support::{Client, Code, Daemon, MIB, Scratch, Setup, refused};
 
-/// Nobody listens there.
+/// No monitor listens there.
 const NOBODY: &str = "127.0.0.1:1";
 
 /// A daemon whose cluster is not there. Each call waits for the tool, so all tools run at once.
@@ -83,7 +83,7 @@ fn every_call_says_that_the_monitors_do_not_answer() {
         for one in asked {
             let (what, answer) = one.join().expect("asked");
             let failure = answer.expect_err(what);
-            // Ceph's tools give up after 20 s. On a slow machine the daemon does before that.
+            // Ceph's tools give up after 20 s. On a slow machine the daemon gives up before that.
             let (code, last) = match failure.code {
                 Code::DEADLINE_EXCEEDED => (Code::DEADLINE_EXCEEDED, ""),
                 _ => (Code::UNAVAILABLE, "check that they run"),

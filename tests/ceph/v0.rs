@@ -1,4 +1,4 @@
-//! CSI 0.1 on RBD: the same list for its controller, and what a cluster with several nodes adds.
+//! CSI 0.1 on RBD: the common tests of its controller, and what a cluster with several nodes adds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -140,8 +140,8 @@ fn with_credentials(
     }
 }
 
-/// "user_credentials": in every message that has them they are what the cluster is asked with, also where the
-/// daemon has a key of its own; without any a cluster that has no key is not asked at all.
+/// "user_credentials": in every message that has them the daemon uses them for the cluster, even if it has a
+/// key of its own; without any, a cluster without a key is not asked at all.
 #[test]
 fn credentials_reach_the_cluster_in_every_message() {
     let keyed = Subject::rbd();
@@ -181,8 +181,8 @@ fn credentials_reach_the_cluster_in_every_message() {
         }
     }
     for (rpc, answer) in with_credentials(&it, &id, &good) {
-        // The node may lack the driver. What it took for itself before that it has given back, or the
-        // deletion would be refused.
+        // The node may lack the driver. It has then given back what it took for itself, or the deletion would
+        // be refused.
         assert!(answer.is_ok() || rpc == "node_publish_volume", "{rpc}: {answer:?}");
     }
     let gone = |user_credentials| wire::NodeUnpublishVolumeRequest {
@@ -194,7 +194,7 @@ fn credentials_reach_the_cluster_in_every_message() {
     it.corner.take().expect("a corner").await_empty();
 }
 
-/// Which programs the creation was made with, each without its arguments but the first.
+/// The programs that the creation ran, each with its first argument only.
 fn programs(it: &Subject, method: &str) -> Vec<String> {
     let line = it.daemon.log.await_lines(&format!("{method} "), 1).remove(0);
     let number = line.split_whitespace().nth(2).expect("the call's number").to_string();
@@ -208,7 +208,7 @@ fn programs(it: &Subject, method: &str) -> Vec<String> {
 fn a_creation_starts_as_many_programs_as_through_v1() {
     let it = Subject::rbd();
     let v1 = crate::support::Daemon::client(&it.daemon);
-    // The first one learns of the pool.
+    // The first creation learns of the pool.
     it.create("zero");
     let corner = it.corner.as_ref().expect("a corner");
     v1.create(&corner.volume("one", 8)).expect("create");

@@ -86,7 +86,7 @@ fn parameters_shape_the_image() {
     corner.await_empty();
 }
 
-/// A limit of an image, as `rbd` has it; empty if there is none.
+/// A limit of an image, as `rbd` shows it; empty if there is none.
 fn limit(corner: &Corner, id: &str, name: &str) -> String {
     let all = corner.json(&["config", "image", "ls", &corner.spec(id)]);
     let found = all
@@ -143,7 +143,7 @@ fn the_same_name_with_other_properties_is_refused() {
             ..corner.volume("one", 0)
         };
         assert_eq!(client.create(&fits).expect("a compatible size"), made);
-        // What the cluster itself knows is asked then.
+        // After a restart the daemon has to ask the cluster.
         daemon.restart();
     }
     assert_eq!(corner.images().len(), 1);

@@ -13,9 +13,9 @@ use crate::support::machine::checksum;
 use crate::support::requests::*;
 use crate::support::v0;
 
-/// What makes an object.
+/// The steps that make an object.
 const MAKING: &[&str] = &["make directory", "create file", "sync file", "sync directory", "rename"];
-/// What takes one away.
+/// The steps that remove one.
 const REMOVING: &[&str] = &["rename", "sync directory", "remove file", "remove directory"];
 
 /// One volume of 8 MiB with content.
@@ -32,7 +32,7 @@ fn with_snapshot() -> Scene {
     scene
 }
 
-/// Creates a volume; it is taken back in the end.
+/// Creates a volume, which is deleted in the end.
 fn create(scene: &mut Scene, request: &wire::CreateVolumeRequest) -> Answer<Outcome> {
     let made = scene.client().create(request)?;
     assert_eq!(made.content_source, request.volume_content_source);
@@ -122,7 +122,7 @@ fn a_volume_is_deleted() {
     Trial { scene, ask, check: |scene| scene.assert_holds(1, 0), steps: REMOVING }.run();
 }
 
-/// Through CSI 0.1, which asks for another deletion. A local snapshot keeps nothing of the volume.
+/// Through CSI 0.1, whose deletion is a different request. A local snapshot keeps nothing of the volume.
 #[test]
 fn a_volume_is_deleted_through_the_older_protocol() {
     let ask = |scene: &mut Scene| {

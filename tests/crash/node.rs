@@ -8,7 +8,7 @@ use crate::support::MIB;
 use crate::support::machine::{loops_below, mount_at, mounts_below, run, text};
 use crate::support::requests::*;
 
-/// What remembers and asks a helper.
+/// The steps of a change: it is recorded, and a helper does it.
 const CHANGING: &[&str] = &[
     "write to the journal",
     "sync the journal",
@@ -18,7 +18,7 @@ const CHANGING: &[&str] = &[
     "a process has ended",
 ];
 
-/// The smallest xfs there is, nearly.
+/// Nearly the smallest xfs there is.
 const XFS: i64 = 320 * MIB;
 
 fn blank_ext4() -> Scene {

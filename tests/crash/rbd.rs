@@ -1,6 +1,6 @@
 //! A request about RBD volumes, on a real cluster: the daemon is killed at a step of it and started again at
-//! once, while what it had started goes on. It finds its state directory as it was or finds nothing: in turn
-//! at a third of the steps, or both at each of them (TESTS=full).
+//! once, while the processes that it had started go on. The new daemon finds its state directory as it was,
+//! or an empty one: in turn at a third of the steps, or both at each of them (TESTS=full).
 
 use std::fs;
 use std::thread;
@@ -12,8 +12,8 @@ use crate::support::client::Answer;
 use crate::support::requests::*;
 use crate::support::{Client, Code, Corner, Daemon, LONG_PATIENCE, await_that, is_full};
 
-/// Points before which nothing has changed since the point in front of them. That the journal was synced
-/// matters only where the machine dies too.
+/// Points at which nothing has changed since the previous point. Whether the journal was synced matters only
+/// if the machine dies, too.
 pub const UNCHANGED: [&str; 4] =
     ["start a process", "write to the journal", "sync the journal", "journal synced"];
 
@@ -26,7 +26,7 @@ pub struct Scene {
     stock: Stock,
 }
 
-/// What stays for all trials: so many volumes and snapshots, and the objects that they are made of.
+/// What stays for all trials: the number of volumes and snapshots, and their objects.
 #[derive(Default)]
 struct Stock {
     volumes: usize,
@@ -69,8 +69,8 @@ impl Scene {
         self.snapshots.push(reply.snapshot.snapshot_id.clone());
     }
 
-    /// Ends it and starts it anew with nothing, to die at this point; gives the lines that are in its log
-    /// before. Returns when what it does of its own accord is done, or it is dead: how much that is may vary.
+    /// Starts the daemon anew with an empty state directory, to die at this point; returns the length of its
+    /// log before. Waits until the start's own work, which may vary, is done or the daemon is dead.
     #[track_caller]
     fn start_anew(&mut self, point: usize) -> usize {
         assert!(self.daemon.terminate().success(), "{}", self.daemon.log.text());
@@ -89,7 +89,7 @@ impl Scene {
         before
     }
 
-    /// Takes the state directory of a daemon that has ended away, but for its tag: copies of a controller
+    /// Removes the state directory of a daemon that has ended, except for its tag: copies of a controller
     /// whose tag is lost are removed after a day, and no test waits for that.
     fn forget(&self) {
         let (state, tag) = (self.daemon.path("state"), self.daemon.path("state/tag"));
@@ -99,7 +99,7 @@ impl Scene {
         fs::write(&tag, kept).expect("the tag is there again");
     }
 
-    /// What is there now is there for all trials.
+    /// Everything that exists now stays for all trials.
     #[track_caller]
     fn take_stock(&mut self) {
         self.stock = Stock {
@@ -109,7 +109,7 @@ impl Scene {
         };
     }
 
-    /// Deletes everything but the stock; nothing else is left.
+    /// Deletes everything but the stock, and asserts that nothing else is left.
     #[track_caller]
     fn clear(&mut self) {
         let client = self.client();
@@ -124,7 +124,7 @@ impl Scene {
     }
 }
 
-/// What is there once nothing is done in the background any more, as the removal of a large image.
+/// What exists once nothing is done in the background any more, such as the removal of a large image.
 #[track_caller]
 fn settled_shape(corner: &Corner) -> Vec<String> {
     await_that("nothing is done in the background", || {
@@ -145,9 +145,9 @@ fn has_swept(life: &[String]) -> bool {
 
 /// A request to be tried.
 pub struct Trial {
-    /// Makes what is there before and afterwards.
+    /// Makes what exists before and after all trials.
     pub stock: fn(&mut Scene),
-    /// Makes what is there before, each time.
+    /// Makes what exists before each trial.
     pub have: fn(&mut Scene),
     pub ask: fn(&mut Scene) -> Answer<Outcome>,
     /// What must be true once the request has succeeded.
@@ -161,10 +161,10 @@ enum StateDir {
     Lost,
 }
 
-/// What becomes of the state directory when the daemon is killed at this point.
+/// What happens to the state directory when the daemon is killed at this point.
 fn states(number: usize, what: &str) -> &'static [StateDir] {
     match what {
-        // What is lost with the directory does not depend on whether a process still runs.
+        // The content of the lost directory does not depend on whether a process still runs.
         "process started" => &[StateDir::Kept],
         _ if is_full() => &[StateDir::Kept, StateDir::Lost],
         _ if (number / 2).is_multiple_of(2) => &[StateDir::Kept],
@@ -172,11 +172,11 @@ fn states(number: usize, what: &str) -> &'static [StateDir] {
     }
 }
 
-/// What an undisturbed request comes to.
+/// The outcome of an undisturbed request.
 struct Rehearsal {
     outcome: Outcome,
     shape: Vec<String>,
-    /// The points at which to kill, counted from the start of the daemon, and what they are.
+    /// The points at which to kill, counted from the start of the daemon, and their names.
     points: Vec<(usize, String)>,
 }
 
@@ -201,8 +201,8 @@ impl Trial {
                 crashes += usize::from(crashed && trial == 0);
             }
         }
-        // Work in the background has points, too, at moments of its own: not every trial has as many before
-        // the answer.
+        // Work in the background has points, too, at varying moments: not every trial passes as many points
+        // before the answer.
         let all = rehearsal.points.len();
         assert!(2 * crashes >= all, "only {crashes} of {all}");
         for id in &scene.volumes {
@@ -256,8 +256,8 @@ impl Trial {
         crashed
     }
 
-    /// Asks until the request succeeds. For now it may be refused: something of the former daemon may still
-    /// be at it.
+    /// Repeats the request until it succeeds. It may be refused for now while a process of the former daemon
+    /// still works on it.
     #[track_caller]
     fn insist(&self, scene: &mut Scene, from: usize) -> Outcome {
         let until = Instant::now() + LONG_PATIENCE;
@@ -266,7 +266,7 @@ impl Trial {
                 Ok(outcome) => return outcome,
                 Err(failure) => failure,
             };
-            // The last of an image that a dead client seems to have open.
+            // The message is for an image that a dead client seems to have open.
             let for_now = matches!(failure.code, Code::ABORTED | Code::UNAVAILABLE)
                 || failure.message.contains(" 30 s");
             assert!(

@@ -13,7 +13,7 @@ use crate::support::{Code, MIB};
 
 const NOTHING: fn(&mut Scene) = |_| ();
 
-/// Creates a volume; it is taken back in the end.
+/// Creates a volume, which is deleted in the end.
 fn create(scene: &mut Scene, request: wire::CreateVolumeRequest) -> Answer<Outcome> {
     let made = scene.client().create(&request)?;
     assert_eq!(made.content_source, request.volume_content_source);
@@ -46,7 +46,7 @@ fn delete_first(scene: &mut Scene) -> Answer<Outcome> {
     scene.client().delete_volume(&delete(scene.id())).map(|reply| Outcome::plain(&reply))
 }
 
-/// Through CSI 0.1, where snapshots may not outlive their volume: that they do not is an answer, too.
+/// Through CSI 0.1, where snapshots may not outlive their volume: the refusal is an outcome, too.
 fn delete_first_strictly(scene: &mut Scene) -> Answer<Outcome> {
     match v0::Client::of(&scene.daemon).delete_volume(&v0::delete(scene.id())) {
         Err(failure)
@@ -228,7 +228,7 @@ fn publish_to_node(scene: &mut Scene) -> Answer<Outcome> {
         volume_capability: protobuf::MessageField::some(block()),
         ..publish_to(scene.id(), "node-1")
     };
-    // The context names the image, which is another each time.
+    // The context names the image, which differs each time.
     let reply = scene.client().controller_publish_volume(&request)?;
     let context: BTreeMap<_, _> = reply.publish_context.iter().collect();
     Ok(Outcome::new(&context, &context.len()))

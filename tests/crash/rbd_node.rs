@@ -1,5 +1,5 @@
-//! What a node does with an RBD volume that its kernel maps: the daemon is killed at every step of it, or at
-//! a sample of them, and started again at once, while what it had started goes on.
+//! Requests for an RBD volume on a node whose kernel maps it: the daemon is killed at every step, or at a
+//! sample of them, and started again at once, while the processes that it had started go on.
 //!
 //! For the VM of `tests/vm/run`, which has the driver; elsewhere every test fails.
 
@@ -25,7 +25,7 @@ struct Scene {
     node: Daemon,
     image: String,
     image_id: String,
-    /// What a controller that published it to the node said of it; nothing without one.
+    /// The publish context of the controller; empty without one.
     told: HashMap<String, String>,
 }
 
@@ -113,7 +113,7 @@ impl Scene {
         self.publish().expect("publish");
     }
 
-    /// Asserts that the volume is mounted at these places, beside its own, of one device.
+    /// Asserts that the volume is mounted at these places and at its real mount, from one device.
     #[track_caller]
     fn assert_mounted(&self, at: &[&str]) {
         let mounts = mounts_below(&self.node.path(""));
@@ -127,7 +127,7 @@ impl Scene {
         assert_eq!(run("cat", &[&self.node.text(&format!("{at}/file"))]), DATA, "UNSAFE: wrong data");
     }
 
-    /// Whether a process holds a lock by which an image is mapped.
+    /// Whether a process holds a lock for mapping an image.
     fn is_being_mapped(&self) -> bool {
         let Ok(file) = fs::metadata(self.node.path("run/map-locks")) else { return false };
         let inode = format!(":{}", file.ino());
@@ -135,7 +135,7 @@ impl Scene {
         locks.split_whitespace().any(|word| word.ends_with(&inode))
     }
 
-    /// Takes everything back; nothing is left.
+    /// Takes everything back, and asserts that nothing is left.
     #[track_caller]
     fn clear(&self) {
         self.unpublish().expect("unpublish");
@@ -158,7 +158,7 @@ struct Trial {
     published: bool,
     /// Kill only at points that come after this one; none for all.
     after: Option<&'static str>,
-    /// Makes what is there before, each time.
+    /// Makes what exists before each trial.
     have: fn(&Scene),
     ask: fn(&Scene) -> Answer<()>,
     /// What must be true once the request has succeeded.
@@ -169,13 +169,13 @@ impl Trial {
     #[track_caller]
     fn run(&self) {
         let mut scene = Scene::new(self.published);
-        // What is made once and stays is there.
+        // An undisturbed run makes what is made once and stays.
         (self.have)(&scene);
         (self.ask)(&scene).expect("undisturbed");
         scene.clear();
         let points = self.rehearse(&mut scene);
         let points = sample(points);
-        // What is repeated while something is waited for has points, too: not every trial has as many.
+        // Steps that are repeated during a wait have points, too: not every trial passes as many.
         let crashes = points.iter().filter(|(number, _)| self.crash_at(&mut scene, *number)).count();
         assert!(2 * crashes >= points.len(), "only {crashes} of {points:?}");
         assert!(scene.node.terminate().success());
@@ -183,7 +183,7 @@ impl Trial {
         cluster().rbd(&["rm", "--no-progress", &scene.image]);
     }
 
-    /// The points at which to kill, counted from the start of the daemon, and what they are.
+    /// The points at which to kill, counted from the start of the daemon, and their names.
     #[track_caller]
     fn rehearse(&self, scene: &mut Scene) -> Vec<(usize, String)> {
         let from = self.start_to_crash(scene, usize::MAX);
@@ -200,7 +200,7 @@ impl Trial {
         points
     }
 
-    /// Starts it anew, to die at this point, and gives how many lines are in its log before.
+    /// Starts the daemon anew, to die at this point, and returns how many lines are in its log before.
     #[track_caller]
     fn start_to_crash(&self, scene: &mut Scene, point: usize) -> usize {
         (self.have)(scene);
@@ -225,8 +225,8 @@ impl Trial {
         crashed
     }
 
-    /// Asks until the request succeeds. For now it may be refused: something of the former daemon may still
-    /// be at it.
+    /// Repeats the request until it succeeds. It may be refused for now while a process of the former daemon
+    /// still works on it.
     #[track_caller]
     fn insist(&self, scene: &Scene, from: usize) {
         let until = Instant::now() + LONG_PATIENCE;

@@ -18,7 +18,7 @@ fn rename_to_crash(scene: &Scene, point: usize) -> bool {
     !status.success()
 }
 
-/// Has the next daemon of this scene started under a name.
+/// Gives the next daemon of this scene a node name.
 fn call(scene: &mut Scene, name: &str) {
     let setup = Setup::within(Arc::clone(&scene.daemon.setup.scratch)).set("CEPHLET_NODE_ID", name);
     scene.daemon.setup = setup.in_own_session();

@@ -14,7 +14,7 @@ use crate::support::scratch::poke;
 use crate::support::stub::install;
 use crate::support::{Client, Daemon, Scratch, Setup};
 
-/// What files in volumes hold.
+/// The content of files in volumes.
 pub const DATA: &str = "written before the crash";
 
 /// A daemon and its volumes, which have the names `stage` and `target` in common.
@@ -39,7 +39,7 @@ impl Scene {
         })
     }
 
-    /// A scene in which one volume can be formatted and no other.
+    /// A scene in which only one volume can be formatted.
     pub fn with_mkfs_for_once() -> Self {
         Self::with(|setup| {
             let directory = setup.scratch.dir("stubs");
@@ -74,7 +74,7 @@ impl Scene {
         self.volumes.push(made.volume_id);
     }
 
-    /// Writes what a file system would not take for its own into the first volume.
+    /// Writes bytes into the first volume that no file system would take for its own.
     pub fn fill(&self) {
         poke(&self.image(self.id()), 0, b"begin");
         poke(&self.image(self.id()), 5 << 20, &[7; 70_000]);
@@ -127,7 +127,7 @@ impl Scene {
         assert_eq!(run("cat", &[&self.daemon.text(file)]), DATA);
     }
 
-    /// Asserts that there are as many objects and none that is half made or half removed.
+    /// Asserts that there are this many objects, and none that is half made or half removed.
     #[track_caller]
     pub fn assert_holds(&self, volumes: usize, snapshots: usize) {
         let names = |directory: &str| -> Vec<String> {
@@ -138,7 +138,7 @@ impl Scene {
         assert_eq!(held.each_ref().map(Vec::len), [volumes, snapshots, 0], "{held:?}");
     }
 
-    /// Asserts that nothing is mounted over itself, and no image has two devices or none that is needed.
+    /// Asserts that no path has two mounts, and no image has two devices.
     #[track_caller]
     pub fn assert_nothing_twice(&self) {
         let mut points: Vec<PathBuf> =
@@ -153,8 +153,8 @@ impl Scene {
         assert!(twice.is_empty(), "attached twice: {twice:?}");
     }
 
-    /// Takes everything back through the daemon, and asserts that nothing is left: no mount, device, file,
-    /// nor a word in the journal.
+    /// Takes everything back through the daemon, and asserts that nothing is left: no mount, device, file or
+    /// journal entry.
     #[track_caller]
     pub fn assert_leaves_nothing(&mut self) {
         let client = self.client();
@@ -178,7 +178,7 @@ impl Scene {
     }
 }
 
-/// Asserts that the journal of a daemon that has ended remembers nothing.
+/// Asserts that the journal of a daemon that has ended has no entry.
 #[track_caller]
 pub fn assert_journal_is_empty(daemon: &Daemon) {
     let disk = RealDisk::open(&daemon.path("state")).expect("open the state directory");

@@ -1,4 +1,4 @@
-//! The start itself is interrupted, on an empty directory and on what a crash has left.
+//! The start itself is interrupted, on an empty directory and on the leftovers of a crash.
 
 use std::fs;
 use std::io::Write;
@@ -58,7 +58,7 @@ fn two_volumes() -> Scene {
     scene
 }
 
-/// At which of its crash points a life is that has just renamed a volume away.
+/// The number of the crash point at which a daemon has just renamed a volume away.
 fn point_half_way_through_a_deletion() -> usize {
     let mut scene = two_volumes();
     assert!(scene.daemon.start_to_crash(usize::MAX), "not that soon");

@@ -1,4 +1,4 @@
-//! Many clients, and a daemon that is killed at random moments: what was acknowledged stays so.
+//! Many clients, and a daemon that is killed at random moments: acknowledged changes stay.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ const KILLS: usize = 20;
 const CLIENTS: usize = 4;
 /// A client has no more volumes than this at once.
 const VOLUMES: usize = 4;
-/// A call that is refused for now as often as this is refused for good.
+/// After so many refusals for now, a call counts as refused for good.
 const TRIES: usize = 1000;
 
 /// xorshift64: the same numbers from the same seed.
@@ -33,10 +33,10 @@ impl Dice {
     }
 }
 
-/// What is shared by the clients and who kills.
+/// The state that the clients share with the killer.
 struct Storm {
     scene: Mutex<Scene>,
-    /// Held for writing while nobody serves.
+    /// Held for writing while no daemon serves.
     serving: RwLock<()>,
     acknowledged: Mutex<usize>,
     more_acknowledged: Condvar,
@@ -77,18 +77,18 @@ impl Storm {
             .expect("nobody panicked");
         assert!(!waited.1.timed_out(), "no call was answered for {PATIENCE:?}");
         drop(waited);
-        // The moment is what is tried here; nothing is waited for.
+        // The random moment is what is tested here; the sleep waits for nothing.
         thread::sleep(Duration::from_micros(dice.below(8000) as u64));
         let _down = self.serving.write().expect("nobody panicked");
         let mut scene = self.scene.lock().expect("nobody panicked");
         scene.daemon.kill9();
-        // Formatting and helpers too, whatever they were at.
+        // This kills formatters and helpers, too.
         scene.daemon.kill_leftovers();
         scene.daemon.restart();
     }
 }
 
-/// How far a volume was brought by acknowledged calls.
+/// The state of a volume after the acknowledged calls.
 #[derive(Clone, Debug)]
 struct Known {
     id: String,
@@ -163,7 +163,7 @@ impl Customer<'_> {
                     .insist("delete a snapshot", |client| client.delete_snapshot(&delete_snapshot(&id)));
                 None
             }
-            // No blocks are shared here: only what is not attached can be copied.
+            // No blocks are shared here: only a volume that is not attached can be copied.
             None if known.in_use => None,
             None => {
                 let reply = self
@@ -209,7 +209,7 @@ impl Customer<'_> {
     }
 }
 
-/// Lets clients work while the daemon is killed again and again; gives what they were told.
+/// Lets clients work while the daemon is killed again and again; returns what was acknowledged.
 fn rage(storm: &Storm) -> BTreeMap<String, Known> {
     thread::scope(|scope| {
         let begin = |number: usize| {
@@ -230,7 +230,7 @@ fn rage(storm: &Storm) -> BTreeMap<String, Known> {
     })
 }
 
-/// Everything that was acknowledged is so, and there is nothing else.
+/// Asserts that everything acknowledged exists, and nothing else.
 fn assert_as_acknowledged(scene: &Scene, told: &BTreeMap<String, Known>) {
     let snapshots = told.values().filter(|known| known.snapshot.is_some()).count();
     scene.assert_holds(told.len(), snapshots);

@@ -8,12 +8,12 @@ use crate::support::client::Answer;
 use crate::support::log::Log;
 use crate::support::{Code, LONG_PATIENCE, PATIENCE, is_full};
 
-/// What a request was answered.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Everything: the same when asked again.
+    /// The whole answer: the same when the request is repeated.
     exact: String,
-    /// What does not depend on chance or time: the same in every scene.
+    /// The part that does not depend on chance or time: the same in every scene.
     alike: String,
 }
 
@@ -22,7 +22,7 @@ impl Outcome {
         Self { exact: format!("{exact:?}"), alike: format!("{alike:?}") }
     }
 
-    /// Whether both say the same of objects that need not be the same.
+    /// Whether both are the same, apart from chance and time.
     pub fn is_like(&self, other: &Self) -> bool {
         self.alike == other.alike
     }
@@ -35,7 +35,7 @@ impl Outcome {
 
 /// A request to be tried.
 pub struct Trial {
-    /// What is there before.
+    /// The scene before the request.
     pub scene: fn() -> Scene,
     pub ask: fn(&mut Scene) -> Answer<Outcome>,
     /// What must be true once the request has succeeded.
@@ -44,7 +44,7 @@ pub struct Trial {
     pub steps: &'static [&'static str],
 }
 
-/// What becomes of the processes that a killed daemon leaves behind.
+/// What happens to the processes that a killed daemon leaves behind.
 #[derive(Clone, Copy, Debug)]
 enum Leftovers {
     /// They end by themselves before the daemon is started again.
@@ -69,7 +69,7 @@ impl Leftovers {
 pub struct Points {
     /// How many were passed before it was ready.
     pub before: usize,
-    /// Those that followed, up to the answer: what comes later is the background's.
+    /// Those that followed, up to the answer: later ones belong to the background.
     pub during: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ pub fn is_answer(line: &str) -> bool {
         && !line.contains(" still running ")
 }
 
-/// What is in the log behind the first `from` lines, once it says that a call was answered.
+/// The lines of the log behind the first `from`, once one of them says that a call was answered.
 #[track_caller]
 pub fn await_answer(log: &Log, from: usize) -> Vec<String> {
     let until = Instant::now() + PATIENCE;
@@ -98,15 +98,15 @@ pub fn points_in(lines: &[String]) -> Vec<String> {
     lines.iter().filter_map(|line| line.strip_prefix("crash point: ")).map(String::from).collect()
 }
 
-/// Where one trial takes seconds: a third of these points, or all of them (TESTS=full). Most come in pairs,
-/// as a process starts and ends: it is every third pair.
+/// A third of these points, or all of them (TESTS=full), where one trial takes seconds. Most points come in
+/// pairs, as a process starts and ends, so this is every third pair.
 pub fn sample<T>(points: Vec<T>) -> Vec<T> {
     let is_chosen = |at: usize| is_full() || (at / 2).is_multiple_of(3);
     points.into_iter().enumerate().filter(|(at, _)| is_chosen(*at)).map(|(_, point)| point).collect()
 }
 
-/// Asks until the request succeeds or the daemon is dead, which is to die at its `point`-th point. Until then
-/// the request may be refused for now.
+/// Repeats the request until it succeeds or the daemon is dead, which is to die at its `point`-th point.
+/// Until then the request may be refused for now.
 pub fn ask_until_death<T>(
     log: &Log,
     from: usize,
@@ -127,7 +127,7 @@ pub fn ask_until_death<T>(
 }
 
 impl Points {
-    /// The points of the one life of the daemon that was to tell them.
+    /// The points in the log of a daemon with only one life.
     pub fn heard_by(scene: &Scene) -> Self {
         Self::heard_in(&scene.daemon.log.after(0))
     }
@@ -150,8 +150,8 @@ impl Points {
 
 impl Trial {
     /// Kills the daemon at the first crash point of the request, at the second, and so on until the request
-    /// was answered. Where that leaves processes behind, each point has one manner of them in turn, or both
-    /// (TESTS=full).
+    /// is answered. If that leaves processes behind, the points treat them in the two manners in turn, or
+    /// each point in both (TESTS=full).
     #[track_caller]
     pub fn run(&self) {
         let (wanted, points) = self.undisturbed();
@@ -168,7 +168,7 @@ impl Trial {
         }
     }
 
-    /// Lets the request pass, and looks whether its steps are crash points.
+    /// Lets the request pass, and asserts that its steps are crash points.
     #[track_caller]
     fn undisturbed(&self) -> (Outcome, Points) {
         let mut scene = self.prepared();
@@ -184,7 +184,7 @@ impl Trial {
         (outcome, points)
     }
 
-    /// The scene, with nobody serving.
+    /// The scene, without a running daemon.
     fn prepared(&self) -> Scene {
         let mut scene = (self.scene)();
         assert!(scene.daemon.terminate().success(), "{}", scene.daemon.log.text());
@@ -207,12 +207,12 @@ impl Trial {
         crashed
     }
 
-    /// Asks while something of the former daemon may still be at it: refused for now, or done.
+    /// Sends the request while a process of the former daemon may still work on it: refused for now, or done.
     #[track_caller]
     fn ask_beside(&self, scene: &mut Scene) {
         scene.daemon.restart();
         if let Err(failure) = (self.ask)(scene) {
-            // The last where the former daemon's helper has it frozen, as anybody could.
+            // FAILED_PRECONDITION: a helper of the former daemon has the file system frozen.
             let for_now =
                 matches!(failure.code, Code::ABORTED | Code::UNAVAILABLE | Code::FAILED_PRECONDITION);
             assert!(for_now, "{failure:?}\n{}", scene.daemon.log.text());
@@ -221,7 +221,7 @@ impl Trial {
         assert!(scene.daemon.terminate().success(), "{}", scene.daemon.log.text());
     }
 
-    /// Asks twice: the same answer, which is that of an undisturbed request, and one object.
+    /// Repeats the request: the same answer, which is that of an undisturbed request, and one object.
     #[track_caller]
     fn repeat(&self, mut scene: Scene, wanted: &Outcome) {
         scene.daemon.restart();

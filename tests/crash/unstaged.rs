@@ -158,7 +158,7 @@ fn a_device_without_a_stage_is_unpublished() {
     Trial { scene: published_device, ask: unpublish, check, steps: CHANGING }.run();
 }
 
-/// The orchestrator gives the publishing up and publishes elsewhere. Only what was mounted is in the way.
+/// The orchestrator gives up the publishing and publishes elsewhere. Only a mount is in the way.
 #[test]
 fn a_publishing_that_died_leaves_the_volume_free_unless_it_is_mounted() {
     let prepared = || {

@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 use crate::clusters::Credentials;
 use crate::secrets::Secret;
 
-/// What has ended many a parser.
+/// Inputs that have crashed many parsers.
 const INTERESTING: [&[u8]; 9] =
     [b"18446744073709551615", b"-1", b"\0", b"\xff", b"%", b"\\0", b"[[[[[[[[", b"\"", b"9999-99-99"];
 
-/// Reads so many changed samples.
+/// Reads this many changed samples.
 pub fn rounds(count: usize, samples: &[Vec<u8>], read: impl Fn(&[u8])) {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     samples.iter().for_each(|sample| try_to_read(sample, &read));
     (0..count).for_each(|_| try_to_read(&random.changed(samples), &read));
 }
 
-/// Reads changed samples for a minute, others each time.
+/// Reads changed samples for a minute, different ones each time.
 pub fn for_a_minute(samples: &[Vec<u8>], read: impl Fn(&[u8])) {
     let drawn = crate::sys::random::hex(8).unwrap();
     let mut random = Random(u64::from_str_radix(&drawn, 16).unwrap() | 1);
@@ -27,7 +27,7 @@ pub fn for_a_minute(samples: &[Vec<u8>], read: impl Fn(&[u8])) {
     }
 }
 
-/// Shows the input that does harm.
+/// Shows the input that causes a panic.
 fn try_to_read(input: &[u8], read: &impl Fn(&[u8])) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| read(input))) {
         eprintln!("the input: b\"{}\"", input.escape_ascii());

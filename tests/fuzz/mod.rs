@@ -1,5 +1,5 @@
-//! What others write is read without harm: the table of mounts, superblocks, IDs, the tools' answers, the
-//! clusters file, the journal.
+//! Input from other programs is read without harm: the table of mounts, superblocks, IDs, the tools' answers,
+//! the clusters file, the journal.
 //!
 //! Each target changes samples at random and reads them: briefly before each change, and for a minute in
 //! `tests/run --full` (the ignored ones). A failure shows the input.
@@ -106,7 +106,7 @@ fn ids() -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
-/// An ID that is understood is written as something that means the same.
+/// An ID that parses is printed as a text that means the same.
 fn read_ids(text: &[u8]) {
     let text = String::from_utf8_lossy(text);
     if let Some(id) = VolumeId::parse(&text) {
@@ -134,7 +134,7 @@ fn answers() -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
-/// A tool that says this, whatever it is asked.
+/// A tool that prints this for every command.
 struct Says(Mutex<Vec<u8>>);
 
 impl Runner for Says {

@@ -1,5 +1,5 @@
-//! File systems with errors: what the kernel knows of them is said, and they are checked when they are staged
-//! next.
+//! File systems with errors: the node reports the errors that the kernel knows of, and checks the file system
+//! when it is staged next.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn device(volume: &TestVolume<'_>) -> String {
     device.file_name().expect("a name").display().to_string()
 }
 
-/// Has the kernel find an error in an ext4.
+/// Makes the kernel find an error in an ext4.
 fn break_ext4(volume: &TestVolume<'_>) {
     fs::write(format!("/sys/fs/ext4/{}/trigger_fs_error", device(volume)), "1").expect("trigger an error");
 }
@@ -34,7 +34,7 @@ fn in_use<'a>(daemon: &'a Daemon, fs_type: &str, mib: i64, flags: &[&str]) -> Te
     volume
 }
 
-/// What the node says is wrong with the volume; nothing if it is well.
+/// The trouble that the node reports for the volume; empty if it is well.
 fn said(volume: &TestVolume<'_>, at: &str) -> String {
     let condition = volume.stats(at).expect("stats").volume_condition;
     if condition.abnormal { condition.message.clone() } else { String::new() }
@@ -46,7 +46,7 @@ fn assert_refused(answer: Answer<()>, volume: &TestVolume<'_>, what: &str) {
     refused(answer, Code::FAILED_PRECONDITION, &parts);
 }
 
-/// Nobody can write to the volume: that is said everywhere, and those who want to write are refused.
+/// No user can write to the volume: every report says so, and publications for writing are refused.
 #[track_caller]
 fn assert_broken(volume: &TestVolume<'_>, what: &str) {
     for at in ["target", "stage"] {
@@ -59,7 +59,7 @@ fn assert_broken(volume: &TestVolume<'_>, what: &str) {
     volume.publish_read_only("stage", "reader").expect("readers pass");
 }
 
-/// Given back and staged again, the volume is sound.
+/// After an unstage and another stage, the volume is sound.
 #[track_caller]
 fn assert_heals(volume: &TestVolume<'_>, targets: &[&str]) {
     targets.iter().for_each(|target| volume.unpublish(target).expect("unpublish"));
@@ -104,7 +104,7 @@ fn an_ext4_that_goes_on_after_errors_is_abnormal_until_it_is_checked() {
     assert_heals(&volume, &["target", "second"]);
 }
 
-/// The kernel goes on counting, whatever the state of the file system says.
+/// The kernel keeps its count, whatever the state of the file system says.
 #[test]
 fn errors_that_were_recorded_before_are_checked_and_forgotten() {
     let daemon = Daemon::start();
@@ -183,7 +183,7 @@ fn the_operator_sees_that_a_volume_is_broken() {
     assert_eq!(json(&daemon, &format!("volume show {id}"))["condition"]["abnormal"], false);
 }
 
-/// The kernel refuses that with the same words as a missing capability.
+/// The kernel refuses this growth with the same error as for a missing capability.
 #[test]
 fn an_ext4_with_errors_grows_when_it_was_checked() {
     let daemon = Daemon::start();

@@ -10,7 +10,7 @@ use crate::support::daemon::{binary, exists};
 use crate::support::machine::{is_mounted, mount_at};
 use crate::support::{Daemon, Setup};
 
-/// Runs `cephlet` with these words; what comes on stdin is given to it.
+/// Runs `cephlet` with these words and this stdin.
 pub(super) fn command(daemon: &Daemon, line: &str, stdin: &str) -> Output {
     let mut command = Command::new(binary());
     command.env_clear().env("CEPHLET_RUNTIME_DIR", daemon.path("run"));

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use crate::support::{Daemon, Scratch, Setup};
 
-/// A key of the right form, of nobody.
+/// A key of the right form, which no user has.
 const KEY: &str = "AQDQ8UNlAAAAABAAm0PCqH4mvIJzDXuEHWoW9g==";
 
 /// Three clusters: one that works, one without credentials, one that cannot be used.

@@ -1,4 +1,4 @@
-//! Many calls at once: the same, different ones on the same volumes, and others while one volume is stuck.
+//! Many calls at once: equal ones, different ones on the same volumes, and others while one is stuck.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::channel;
@@ -44,7 +44,7 @@ fn of_different_creations_of_one_name_one_wins() {
     });
     let made: BTreeSet<i64> = answers.iter().filter_map(|answer| answer.as_ref().ok()).copied().collect();
     assert_eq!(made.len(), 1, "{answers:?}");
-    // A smaller demand is met by what is there; a larger one is another volume.
+    // The existing volume satisfies a smaller request; a larger request is for a different volume.
     assert!(
         answers
             .iter()
@@ -84,7 +84,7 @@ fn a_storm_on_few_volumes_ends_in_order() {
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// What the state of a volume may forbid; nothing else may come of calls that all could be served.
+/// Errors that the state of a volume may cause. Valid calls may get no other error.
 const IN_ORDER: [Code; 4] =
     [Code::NOT_FOUND, Code::FAILED_PRECONDITION, Code::ALREADY_EXISTS, Code::OUT_OF_RANGE];
 
@@ -118,7 +118,7 @@ impl<'a> Storm<'a> {
 
     fn step(&self, name: &str, step: u32) -> Answer<()> {
         let client = &self.client;
-        // The ID is that of now; by the time it is used the volume may be another.
+        // This ID is the present one; by the time it is used the name may have another volume.
         let id = client.create(&volume(name))?.volume_id;
         let (staging, target) =
             (self.daemon.text(&format!("{name}-stage")), self.daemon.text(&format!("{name}-target")));
@@ -149,7 +149,7 @@ impl Stuck {
         let scratch = Arc::new(Scratch::new());
         let stub = Hanging::new(&scratch, "mkfs.ext4");
         let setup = Setup::within(scratch).set("CEPHLET_TOOL_PATH", stub.tool_path());
-        // Nobody who waits for the volume gives up before the test is done, unless it says so.
+        // No call that waits for the volume gives up before the test is done, unless the test says so.
         let daemon = setup.set("CEPHLET_LOCK_WAIT", "300s").set(setting.0, setting.1).start();
         let client = daemon.client();
         let id = client.create(&volume("stuck")).expect("create").volume_id;
@@ -166,7 +166,7 @@ impl Stuck {
         stage.join().expect("the client").expect("stage");
     }
 
-    /// Lets the formatting fail; gives what the stage was answered.
+    /// Lets the formatting fail; returns the answer of the stage.
     fn fail(&mut self) -> Failure {
         self.stub.fail();
         let stage = self.stage.take().expect("ended once");
@@ -225,7 +225,7 @@ fn a_repeated_request_joins_the_one_in_progress() {
     let repeat = |_| raw::begin(&client.channel, "/csi.v1.Node/NodeStageVolume", bytes.clone());
     let repeats: Vec<_> = (0..5).map(repeat).collect();
     stuck.daemon.log.await_lines("waits behind another", 5);
-    // Only the first formatting fails: a repeat that ran by itself would succeed.
+    // Only the first formatting fails: a repeat on its own would succeed.
     let failure = stuck.fail();
     for mut repeat in repeats {
         assert_eq!(Failure::from(repeat.receive_sync().expect_err("it joined")), failure);
@@ -267,7 +267,7 @@ fn a_call_whose_client_gave_up_is_not_run() {
     let bytes = expand(&stuck.id, 999 * MIB).write_to_bytes().expect("encodes");
     let answer = raw::call_within(&client.channel, method, bytes, Duration::from_secs(15));
     refused(answer, Code::DEADLINE_EXCEEDED, &[]);
-    // The daemon's clock for the call began when it heard of it: later than the client's.
+    // The daemon's clock for the call began when the call arrived: later than the client's.
     let ended = stuck.daemon.log.await_lines(method, 1).remove(0);
     assert!(ended.contains("DEADLINE_EXCEEDED"), "{ended}");
     stuck.release();

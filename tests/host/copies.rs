@@ -93,7 +93,7 @@ fn a_volume_from_a_snapshot_has_the_content_of_that_moment() {
     assert_eq!(answer.content_source, request.volume_content_source);
     let listed = copy.client.controller_get_volume(&get(&copy.id)).expect("get");
     assert_eq!(listed.volume.content_source, request.volume_content_source);
-    // A snapshot depends on nothing, and nothing on it.
+    // A snapshot and its source do not depend on each other.
     volume.client.delete_volume(&delete(&volume.id)).expect("the source can go first");
     let late =
         TestVolume::make(&daemon, from_snapshot(volume_as("late", 8 * MIB, block()), &taken.snapshot_id));

@@ -1,5 +1,5 @@
 //! CSI 0.1 on the local backend: identity, versions, and the controller. The tests name the sections whose
-//! MUSTs they look at.
+//! MUSTs they check.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::support::{Code, Daemon, Setup, raw, refused, requests};
 
 crate::controller_tests!(Subject::local);
 
-/// "GetSupportedVersions": needs no version and tells those that are served.
+/// "GetSupportedVersions": needs no version, and returns those that are served.
 #[test]
 fn the_supported_versions_need_no_version() {
     let daemon = Daemon::start();
@@ -23,7 +23,7 @@ fn the_supported_versions_need_no_version() {
     assert_eq!(told.supported_versions, [version().unwrap()]);
 }
 
-/// Sends every request that has a version, in this one; what the service `only` answers, if one is named.
+/// Sends every request that has a version, with this version; returns the answers.
 fn in_version(client: &Client, version: MessageField<wire::Version>) -> Vec<(&'static str, Answer<()>)> {
     macro_rules! ask {
         ($($rpc:ident: $request:expr,)*) => {
@@ -75,8 +75,8 @@ fn other_versions_are_refused_by_every_rpc() {
     assert_eq!(served.map(|(rpc, _)| rpc).collect::<Vec<_>>(), [] as [&str; 0]);
 }
 
-/// "Available Services": what a copy does not serve is not implemented; so is the package between this one
-/// and v1.
+/// "Available Services": services that a copy does not serve are not implemented, and neither is the package
+/// between this one and v1.
 #[test]
 fn what_is_not_served_is_unimplemented() {
     for (services, absent) in [("node", "controller"), ("controller", "node")] {
@@ -136,7 +136,7 @@ fn a_local_volume_with_snapshots_is_deleted() {
     assert!(crate::support::machine::images(&it.daemon.local_dir().join("volumes")).is_empty());
 }
 
-/// "VolumeInfo": the same attributes, wherever they are told, through either protocol.
+/// "VolumeInfo": the same attributes in every answer, through either protocol.
 #[test]
 fn attributes_are_always_the_same() {
     let it = Subject::local();

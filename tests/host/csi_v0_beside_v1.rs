@@ -1,4 +1,4 @@
-//! Both protocols at once on the same volumes: they see the same, and neither waits for the other for ever.
+//! Both protocols at once on the same volumes: they see the same, and neither blocks the other for ever.
 
 use std::thread;
 
@@ -62,7 +62,7 @@ fn both_see_the_same_volumes_under_the_same_ids() {
     old.delete_volume(&v0::delete(&first.volume_id)).expect("delete");
     new.delete_volume(&requests::delete(&second.id)).expect("delete");
     assert!(through_v1(&new).is_empty() && through_v0(&old).is_empty());
-    // Where they differ: what is absent has nothing to take back in v1.
+    // A difference: unpublishing an absent volume succeeds in v1.
     new.controller_unpublish_volume(&requests::unpublish_from(&second.id, "node-1")).expect("absent");
     refused(
         old.controller_unpublish_volume(&v0::unpublish_from(&second.id, "node-1")),
@@ -91,8 +91,8 @@ fn the_same_creation_through_both_is_one_volume() {
     assert_eq!(images(&daemon.local_dir()).len(), 8);
 }
 
-/// What waits for the same volume through the other protocol is answered in its own words: OK here, NOT_FOUND
-/// there.
+/// Calls that wait for the same volume through the two protocols get the answers of their own protocol: OK in
+/// v1, NOT_FOUND in 0.1.
 #[test]
 fn answers_of_one_protocol_are_not_given_through_the_other() {
     let daemon = Daemon::start();
@@ -150,7 +150,7 @@ fn a_volume_that_is_stuck_is_busy_for_both() {
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// What the state of a volume may forbid; nothing else may come of calls that all could be served.
+/// Errors that the state of a volume may cause. Valid calls may get no other error.
 const IN_ORDER: [Code; 4] =
     [Code::NOT_FOUND, Code::FAILED_PRECONDITION, Code::ALREADY_EXISTS, Code::OUT_OF_RANGE];
 

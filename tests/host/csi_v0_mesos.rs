@@ -1,6 +1,6 @@
-//! What Mesos 1.5 asks of a plugin through CSI 0.1, from its start to the end of a volume, in its order and
-//! with its paths. Its agent restarts plugins at any moment, and asks again what it does not know the answer
-//! to.
+//! The requests of Mesos 1.5 through CSI 0.1, from the plugin's start to the end of a volume, in its order
+//! and with its paths. Its agent restarts plugins at any moment, and repeats the requests whose answer it
+//! does not know.
 
 use std::fs;
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ struct Agent {
     publish_volume_info: std::collections::HashMap<String, String>,
 }
 
-/// What a step was told.
+/// The answer to a step.
 type Outcome = String;
 
 /// A step, and its name.
@@ -208,8 +208,8 @@ impl Agent {
         String::new()
     }
 
-    /// It is not mounted any more, and still there: the agent removes it with all that is in it, and gives up
-    /// if there is nothing.
+    /// The target is no longer mounted, but still there: the agent removes it with everything in it, and
+    /// gives up if there is nothing.
     fn node_unpublish(&mut self) -> Outcome {
         let target = self.target();
         if !target.exists() {
@@ -230,7 +230,7 @@ impl Agent {
         String::new()
     }
 
-    /// A volume that was destroyed is gone, with all that it needed.
+    /// A volume that was destroyed is gone, with everything that it needed.
     fn delete(&mut self) {
         self.client.delete_volume(&delete(&self.volume.id)).expect("delete");
         assert!(self.client.list().is_empty());
@@ -238,7 +238,7 @@ impl Agent {
         self.daemon.assert_node_is_clean();
     }
 
-    /// The agent starts its plugin again, and asks it for what it asks every plugin first.
+    /// The agent starts its plugin again, and sends the requests that it sends every plugin first.
     fn restart(&mut self, kill: bool) {
         if kill {
             self.daemon.kill9();

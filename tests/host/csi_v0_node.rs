@@ -1,5 +1,5 @@
 //! CSI 0.1 on the node, with real mounts on the local backend. The tests name the sections whose MUSTs they
-//! look at.
+//! check.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -63,8 +63,8 @@ impl Volume {
     }
 }
 
-/// "NodePublishVolume", "NodeUnpublishVolume": idempotent, and the one undoes the other. The target is the
-/// orchestrator's.
+/// "NodePublishVolume", "NodeUnpublishVolume": idempotent, and one undoes the other. The target belongs to
+/// the orchestrator.
 #[test]
 fn a_file_system_is_published_and_unpublished() {
     for fs_type in ["", "ext4"] {
@@ -104,7 +104,7 @@ fn a_device_is_published_and_unpublished() {
     volume.client.delete_volume(&delete(&volume.id)).expect("delete");
 }
 
-/// "NodePublishVolume": an orchestrator that makes no target is helped, and what we made goes again.
+/// "NodePublishVolume": the node makes a target that the orchestrator has not made, and removes it later.
 #[test]
 fn a_target_that_is_missing_is_made_and_removed() {
     let volume = Volume::new(mount("ext4"));
@@ -192,8 +192,8 @@ fn what_the_controller_says_reaches_the_node() {
     volume.unpublish("device").expect("unpublish");
 }
 
-/// "NodePublishVolume Errors", "NodeUnpublishVolume Errors": 5 for a volume that does not exist, whether it
-/// never did or no more.
+/// "NodePublishVolume Errors", "NodeUnpublishVolume Errors": 5 for a volume that does not exist, or no longer
+/// exists.
 #[test]
 fn absent_volumes_are_not_found() {
     let it = Subject::local();
@@ -207,7 +207,7 @@ fn absent_volumes_are_not_found() {
     it.daemon.assert_node_is_clean();
 }
 
-/// A publishing that fails leaves nothing but what was there before.
+/// A publishing that fails leaves the state from before.
 #[test]
 fn a_failed_publishing_leaves_nothing() {
     let volume = Volume::new(mount("ext4"));
@@ -298,7 +298,7 @@ fn targets_may_have_long_paths() {
     volume.daemon.assert_node_is_clean();
 }
 
-/// The two protocols on one volume: what v1 has staged stays, what 0.1 has published too.
+/// The two protocols on one volume: each leaves alone what the other has staged or published.
 #[test]
 fn each_protocol_takes_back_its_own() {
     let volume = Volume::new(mount("ext4"));
@@ -310,7 +310,7 @@ fn each_protocol_takes_back_its_own() {
     assert_eq!(loops_below(&volume.daemon.local_dir()).len(), 1, "attached once");
     fs::write(volume.daemon.path("target/file"), "data").expect("write");
     assert_eq!(fs::read_to_string(volume.daemon.path("stage/file")).expect("read"), "data");
-    // The only target, as 0.1 means it; v1 is lenient unless 0.1 has one.
+    // In 0.1 this is the only target; v1 is lenient unless 0.1 has a target.
     let publish =
         || v1.node_publish_volume(&requests::publish(&volume.id, &staging, &target, requests::mount("ext4")));
     refused(publish(), Code::FAILED_PRECONDITION, &["target"]);
@@ -328,7 +328,7 @@ fn each_protocol_takes_back_its_own() {
     volume.daemon.assert_node_is_clean();
 }
 
-/// A path that both protocols had would be taken from one by the other.
+/// If both protocols had the same path, one would take it from the other.
 #[test]
 fn no_path_is_both_a_stage_and_a_target() {
     let volume = Volume::new(mount("ext4"));
@@ -354,7 +354,7 @@ fn no_path_is_both_a_stage_and_a_target() {
     volume.daemon.assert_node_is_clean();
 }
 
-/// Whoever takes back the last path takes the device from the node.
+/// The call that takes back the last path takes the device from the node.
 #[test]
 fn a_target_may_be_unpublished_through_the_other_protocol() {
     let volume = Volume::new(mount("ext4"));

@@ -1,5 +1,5 @@
-//! Numbers of devices are used again, and names of volumes: what is formatted, checked and blanked is what
-//! was looked at.
+//! Numbers of devices and names of volumes are used again: the node formats, checks and blanks only the
+//! device that it has looked at.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::support::scratch::{make_file, poke};
 use crate::support::stub::{Hanging, install};
 use crate::support::{Code, Daemon, MIB, Scratch, Setup, TestVolume, await_that, refused};
 
-/// The device of an image is taken away, and another image gets its name; gives the checksum of that one.
+/// Takes an image's device away, and gives the image's name to another image; returns that one's checksum.
 fn replace(image: &Path) -> Checksum {
     let device = loops_below(image).remove(0).0;
     run("losetup", &["--detach", text(&device)]);
@@ -31,7 +31,7 @@ fn a_right_to_format_is_for_the_image_that_was_blank() {
     install(&stub, script);
     let path = format!("{}:/usr/sbin:/sbin:/usr/bin:/bin", scratch.path("stubs").display());
     let mut daemon = Setup::within(scratch).set("CEPHLET_TOOL_PATH", path).start();
-    // What was put there by hand is used by an ID without incarnation.
+    // A volume that was made by hand is used by an ID without incarnation.
     let created = daemon.client().create(&volume("one")).expect("create").volume_id;
     let node = created.split(':').nth(1).expect("the node");
     let image = daemon.local_dir().join("volumes/by-hand/image");
@@ -92,14 +92,14 @@ fn what_is_put_there_before_the_formatter_begins_is_not_formatted() {
         assert_eq!(checksum(&second.image()), before, "UNSAFE: data was formatted over");
         refused(staged, Code::FAILED_PRECONDITION, &["unknown data", &second.id]);
     });
-    // Nor is it taken off as something half made.
+    // Nor is the data removed as a half-made file system.
     refused(second.stage("stage-2"), Code::FAILED_PRECONDITION, &["unknown data"]);
     first.retire(&[], &["stage-1"]);
     daemon.assert_node_is_clean();
 }
 
-/// The status by which e2fsck says that it has corrected something is also that of a systemd-run which could
-/// not start it.
+/// The exit status by which e2fsck says that it has corrected something is also that of a systemd-run which
+/// could not start e2fsck.
 #[test]
 fn a_check_that_has_not_run_is_none() {
     let scratch = Arc::new(Scratch::new());

@@ -1,4 +1,4 @@
-//! The socket: its forms, whose it is, what is served there, and what misbehaving clients can do to it.
+//! The socket: its forms, its owner, its services, and what misbehaving clients can do to it.
 
 use std::fs;
 use std::io::Write;
@@ -91,7 +91,7 @@ fn a_server_that_is_alive_keeps_its_socket() {
     UnixStream::connect(&path).expect("it still answers");
 }
 
-/// Any user of the machine can take a name that is no file (unix(7), "Abstract sockets").
+/// Any user of the machine can take an abstract name, which is no file (unix(7), "Abstract sockets").
 #[test]
 fn nobody_else_can_keep_a_daemon_from_starting() {
     let setup = Setup::new();
@@ -103,8 +103,8 @@ fn nobody_else_can_keep_a_daemon_from_starting() {
     assert!(setup.start().client().is_ready());
 }
 
-/// A second daemon in the same place but for one directory refuses to start and says why; the first serves
-/// on.
+/// A second daemon with the same settings except for these refuses to start and says why; the first one
+/// serves on.
 fn second_is_refused(differing: &[&str], says: &str) {
     let daemon = Daemon::start();
     let before = daemon.client().create(&volume("one")).expect("create");
@@ -196,7 +196,7 @@ fn controller_and_node_may_be_two_daemons() {
 }
 
 /// Waits until the daemon has hardly more descriptors and threads than these: a few come and go by
-/// themselves. Each probe lets gRPC get on.
+/// themselves. Each probe lets gRPC work.
 #[track_caller]
 fn await_at_most(daemon: &Daemon, client: &Client, descriptors: usize, threads: usize) {
     let end = std::time::Instant::now() + PATIENCE;

@@ -1,5 +1,5 @@
-//! A disk that is full to the last byte, under the journal and the volumes: it can be emptied. Not so a btrfs
-//! after a restart, which may not find again what it has just let go of.
+//! A disk that is full to the last byte, under the journal and the volumes: volumes can be deleted. This does
+//! not hold for a btrfs after a restart, which may not find the space again that it has just freed.
 
 use std::fs;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn empty(fs_type: &str, mib: i64) {
     };
     publish_until_full();
     let in_use = in_use.id.clone();
-    // What is written down for one target, which leaves the other; and all of it after a start.
+    // The record of one target is removed, and that of the other stays; a new daemon removes the rest.
     client.node_unpublish_volume(&unpublish(&in_use, &daemon.text("target-2"))).expect(fs_type);
     client.delete_volume(&delete(&others[0])).expect(fs_type);
     fill_up(&disk);
@@ -59,7 +59,7 @@ fn create(client: &Client, name: &str) -> String {
     client.create(&volume(name)).expect("create").volume_id
 }
 
-/// XFS counts the blocks of a removed file as free some time later, those of one that is cut off at once.
+/// XFS counts the blocks of a removed file as free some time later, those of a truncated one at once.
 fn remove_ballast(disk: &Path) {
     let ballast = disk.join("ballast");
     fs::File::options().write(true).open(&ballast).expect("the ballast").set_len(0).expect("cut it off");

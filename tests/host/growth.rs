@@ -190,7 +190,7 @@ fn what_is_no_longer_mounted_does_not_grow() {
     volume.retire(&[], &["stage"]);
 }
 
-/// What is never made is mounted, checked and grown where a volume has it already.
+/// File systems that are never made are mounted, checked and grown if a volume has one already.
 #[test]
 fn an_ext2_or_ext3_that_is_there_is_used_and_grows() {
     let daemon = Daemon::start();

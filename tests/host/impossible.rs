@@ -1,4 +1,4 @@
-//! What no node could ever use is refused when it is asked for, not when it is staged.
+//! A volume that no node could ever use is refused when it is requested, not when it is staged.
 
 use std::sync::Arc;
 

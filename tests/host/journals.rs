@@ -1,4 +1,4 @@
-//! Copies of file systems in use: what was synced before the copy is there, also where nothing is written.
+//! Copies of file systems in use have what was synced before, even if they are staged read-only.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn copy_of_a_volume_in_use<'a>(daemon: &'a Daemon, fs_type: &str, mib: i64) -> T
     let copy = TestVolume::create(daemon, "copy", mib, mount(fs_type));
     source.stage("source").expect("stage");
     let file = daemon.text("source/file");
-    // What is not synced would be written back by unmounting.
+    // Data that is not synced would be written back by unmounting.
     run("sync", &["--file-system", &daemon.text("source")]);
     run("sh", &["-c", "printf synced > \"$1\" && sync \"$1\"", "write", &file]);
     run("cp", &[text(&source.image()), text(&copy.image())]);
@@ -68,7 +68,7 @@ fn a_read_only_btrfs_has_what_was_synced() {
     has_what_was_synced("btrfs", 128);
 }
 
-/// A daemon that was killed between the two leaves a device that can be written to.
+/// A daemon that was killed before it made the device read-only leaves it writable.
 #[test]
 fn a_device_that_was_left_writable_is_read_only_again() {
     let daemon = Daemon::start();

@@ -59,7 +59,7 @@ fn calls_in_progress_are_finished_before_the_end() {
     daemon.assert_node_is_clean();
 }
 
-/// Takes the 20 s that calls under way are given.
+/// Takes the 20 s that calls in progress get.
 #[test]
 fn a_call_that_does_not_end_is_abandoned_and_accounted_for() {
     let (mut daemon, stub, id) = with_stuck_volume();

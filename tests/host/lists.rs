@@ -70,7 +70,7 @@ fn pages_survive_what_comes_and_goes_between_them() {
     let made = create(&client, 0..9);
     let first = client.list_volumes(&page(3, "")).expect("first page");
     let told = ids(&first);
-    // The last one told (the token's own), and one still to come, go away; others come.
+    // The last listed volume (the token's) and one that is still to come are deleted; others are made.
     let coming = made.iter().find(|id| !told.contains(id)).expect("six are to come").clone();
     for gone in [told.last().expect("three were told"), &coming] {
         client.delete_volume(&delete(gone)).expect("delete");

@@ -1,5 +1,5 @@
 //! The daemon from the outside, on this machine alone: the socket, the local backend, the command line, the
-//! start and the end. And what the checkout says of itself.
+//! start and the end. Also the texts of the checkout about itself.
 //!
 //!     packaging/cargo test --test host volumes::
 

@@ -1,5 +1,5 @@
-//! README and the manual say what the code says. The sections of cephlet(8) that are made from tables are
-//! compared in src/cli/manual.rs.
+//! README and the manual agree with the code. src/cli/manual.rs compares the sections of cephlet(8) that are
+//! made from tables.
 
 use std::path::Path;
 use std::process::Command;
@@ -39,7 +39,7 @@ fn every_page_that_is_named_exists_and_is_clean() {
     let mut lint = Command::new("mandoc");
     let found = lint.arg("-Tlint").args(&pages).output().expect("mandoc");
     let said = String::from_utf8_lossy(&found.stdout);
-    // References are looked for among the installed pages.
+    // mandoc looks for references among the installed pages.
     let wrong: Vec<&str> =
         said.lines().filter(|line| !line.contains("referenced manual not found")).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

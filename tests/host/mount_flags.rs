@@ -1,4 +1,4 @@
-//! Mount flags as orchestrators send them: one or several in an item, with and without a word about writing.
+//! Mount flags as orchestrators send them: one or several in an item, with and without `ro` and `rw`.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -12,7 +12,7 @@ use crate::support::{Code, Daemon, Setup, TestVolume, refused};
 
 use AccessModeOf as Mode;
 
-/// A file system's whole way: made, written, taken away, given elsewhere, compared.
+/// A file system is made, written, unpublished, published elsewhere and compared.
 fn carries_data(fs_type: &str, mib: i64) {
     let daemon = Daemon::start();
     let volume = TestVolume::create(&daemon, "one", mib, mount(fs_type));
@@ -270,7 +270,7 @@ fn what_was_there_before_stays() {
 fn data_below_a_target_is_never_deleted() {
     let daemon = Daemon::start();
     let volume = TestVolume::in_use(&daemon, "one");
-    // Somebody unmounts it behind our back and puts a file there.
+    // A user unmounts the target without the daemon, and puts a file there.
     run("umount", &[text(&volume.path("target"))]);
     fs::write(volume.path("target/theirs"), "x").expect("write below the mount");
     refused(volume.unpublish("target"), Code::FAILED_PRECONDITION, &[&daemon.text("target")]);
@@ -342,7 +342,7 @@ fn the_real_mount_is_reached_by_its_owner_only() {
     volume.retire(&[], &["stage"]);
 }
 
-/// The staging path is a mount of its own.
+/// The staging path is a mount of its own, so it stays.
 #[test]
 fn a_volume_that_is_mounted_nowhere_but_where_it_is_staged_is_not_published() {
     let daemon = Daemon::start();

@@ -1,4 +1,4 @@
-//! A node gets another name: what it has goes on under both names, and nothing of it counts as absent.
+//! A node gets another name: its volumes are known by both names, and none of them counts as absent.
 
 use std::fs;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ fn not_renamed(setup: &Setup, new: &str, code: i32) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Ends the daemon in order; gives what a successor goes on with.
+/// Ends the daemon in order; returns the directory with which a successor goes on.
 fn end(mut daemon: Daemon) -> Arc<Scratch> {
     assert!(daemon.terminate().success(), "{}", daemon.log.text());
     Arc::clone(&daemon.setup.scratch)
@@ -231,7 +231,7 @@ fn local_volumes_move_to_another_host() {
     assert!(listed(&daemon.client()).is_empty());
 }
 
-/// A controller of RBD alone has nothing on its machine: containers change names.
+/// A controller of RBD alone keeps nothing on its machine, and containers change names.
 #[test]
 fn a_controller_of_rbd_alone_starts_under_any_name() {
     let rbd = |setup: Setup| {
@@ -243,7 +243,7 @@ fn a_controller_of_rbd_alone_starts_under_any_name() {
     assert!(!exists(&files(&scratch)[0]));
 }
 
-/// What the node has published to itself in a cluster, it gives back under the name it did that.
+/// The node gives back a volume of a cluster under the name under which it published it to itself.
 #[test]
 fn a_rename_is_refused_while_volumes_of_a_cluster_are_in_use() {
     let scratch = end(Daemon::start());

@@ -39,7 +39,7 @@ impl Noise {
     }
 }
 
-/// What a caller can do something with. UNKNOWN and INTERNAL are not among them.
+/// The codes that a caller can act on. UNKNOWN and INTERNAL are not among them.
 const CLEAR: [Code; 7] = [
     Code::INVALID_ARGUMENT,
     Code::NOT_FOUND,
@@ -88,7 +88,7 @@ fn random_bytes_are_refused_in_order() {
 fn damaged_requests_are_refused_in_order() {
     let daemon = Daemon::start();
     let (channel, at) = (daemon.client().channel, daemon.text("stage"));
-    // A volume that is not there: a damaged path must not be made.
+    // This volume does not exist, so a damaged path must not be made.
     let id = "local:node-1:::csi-vol-00112233445566778899aabbccddeeff:0011223344556677";
     let range = node_expand(id, &at);
     let requests: [(&'static str, Vec<u8>); 14] = [

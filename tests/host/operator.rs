@@ -16,7 +16,7 @@ use crate::support::machine::{is_mounted, loops_below, mount_at, mounts_below, r
 use crate::support::requests::*;
 use crate::support::{Daemon, Scratch, Setup, TestVolume};
 
-/// What a boot takes from a host whose daemon was killed: mounts, devices, and the ID of the boot.
+/// Removes what a boot removes after the daemon was killed: mounts, devices, and the ID of the boot.
 fn boot(daemon: &mut Daemon) {
     daemon.kill9();
     for mount in mounts_below(&daemon.path("")).iter().rev() {
@@ -35,7 +35,7 @@ fn boot(daemon: &mut Daemon) {
     daemon.restart();
 }
 
-/// To which nodes a volume is published, as its controller says.
+/// The nodes to which a volume is published, as its controller reports them.
 fn published_nodes(daemon: &Daemon, id: &str) -> serde_json::Value {
     json(daemon, &format!("volume show {id}"))["published_nodes"].clone()
 }
@@ -126,7 +126,7 @@ fn a_volume_is_unpublished_after_the_daemon_was_killed_and_where_its_target_has_
     done(&daemon, &format!("volume delete {id}"));
 }
 
-/// An orchestrator's publication outlives the boot: that one ends it.
+/// An orchestrator's publication outlives the boot: the orchestrator ends it.
 #[test]
 fn after_a_boot_the_node_gives_back_what_the_operator_had_published() {
     let mut daemon = Daemon::start();
@@ -229,7 +229,7 @@ fn config_shows_what_the_daemon_runs_with_and_the_check_what_is_in_the_environme
         let all = shown["settings"].as_array().expect("an array").clone();
         all.into_iter().find(|it| it["variable"] == name).expect("a setting")
     };
-    // The client's own environment has nothing of it.
+    // The client's own environment does not have this setting.
     let shown = setting(json(&daemon, "config"), "CEPHLET_WORKERS");
     assert_eq!((&shown["value"], &shown["from"]), (&json!("9"), &json!("environment")));
     assert_eq!(setting(json(&daemon, "config"), "CEPHLET_TOOLS")["from"], "default");

@@ -71,7 +71,7 @@ fn a_bind_that_was_never_made_read_only_is_made_again() {
     let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
     volume.stage("stage").expect("stage");
     volume.publish_read_only("stage", "target").expect("publish");
-    // As a crash between the two steps leaves it.
+    // A crash between the two steps leaves this state.
     run("mount", &["-o", "remount,bind,rw", text(&volume.path("target"))]);
     volume.publish_read_only("stage", "target").expect("publish again");
     fs::write(volume.path("target/file"), "x").expect_err("nothing is written through a read-only target");
@@ -159,7 +159,7 @@ fn a_file_below_a_target_that_holds_data_is_never_deleted() {
     let volume = TestVolume::create(&daemon, "one", 8, block());
     volume.stage("stage").expect("stage");
     volume.publish("stage", "device").expect("publish");
-    // Somebody unmounts it behind our back, and its user goes on writing.
+    // A user unmounts the target without the daemon, and goes on writing.
     run("umount", &[text(&volume.path("device"))]);
     fs::write(volume.path("device"), "theirs").expect("write below the mount");
     refused(volume.unpublish("device"), Code::FAILED_PRECONDITION, &[&daemon.text("device")]);

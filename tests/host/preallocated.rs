@@ -92,7 +92,7 @@ fn a_preallocated_device_keeps_its_blocks() {
     volume.publish("stage", "device").expect("publish");
     attempt("blkdiscard", &["--force", &daemon.text("device")]);
     assert_allocated(&volume, 32);
-    // By hand, or as the kernel does it when a device in use is let go of.
+    // The device is detached by hand, or by the kernel when its last user lets go of it.
     let device = device_of(&volume);
     run("umount", &[&daemon.text("device")]);
     run("losetup", &["--detach", text(&device)]);

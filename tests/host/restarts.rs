@@ -52,7 +52,7 @@ fn volumes_outlive_a_daemon_that_ends_in_order() {
     take_back(&daemon, &id);
 }
 
-/// The journal forgets what is in use, as one that was damaged and moved away; the kernel does not.
+/// Takes the journal away, as an operator does with a damaged one. The kernel still knows what is in use.
 fn lose_journal(daemon: &mut Daemon) {
     daemon.kill9();
     fs::rename(daemon.path("state/journal"), daemon.path("lost-journal")).expect("move the journal away");

@@ -1,4 +1,4 @@
-//! Data is never formatted over, and what fails leaves nothing half made.
+//! Data is never formatted over, and a failure leaves nothing half made.
 
 use std::fs;
 use std::path::Path;
@@ -99,7 +99,7 @@ fn a_formatting_that_was_interrupted_is_begun_again() {
         daemon.wait();
         daemon.restart();
     }
-    // Given up it is blank, for whoever has it next.
+    // A volume that is given up is blank for its next user.
     daemon.client().node_unstage_volume(&unstage(&id, &at)).expect("unstage");
     assert!(daemon.client().node_stage_volume(&request).is_err());
     daemon.wait();
@@ -110,7 +110,7 @@ fn a_formatting_that_was_interrupted_is_begun_again() {
     daemon.assert_node_is_clean();
 }
 
-/// No other node reaches the image, so what is on it after the boot is what the formatter left.
+/// No other node reaches the image, so after the boot it has only what the formatter left.
 #[test]
 fn a_formatting_that_a_boot_interrupted_is_begun_again() {
     let (mut daemon, stub) = with_formatter(HALF_AND_KILL);
@@ -248,7 +248,7 @@ fn a_formatting_that_outlasts_its_call_goes_on_and_is_found_done() {
     let volume = TestVolume::create(&daemon, "one", 32, mount("ext4"));
     let channel = daemon.client().channel;
     let request = stage(&volume.id, &daemon.text("stage"), mount("ext4"));
-    // Long enough to come to the formatting, which hangs for as long as it takes.
+    // Long enough for the call to reach the formatting, which hangs until it is released.
     let soon = std::time::Duration::from_secs(30);
     std::thread::scope(|scope| {
         let call = scope.spawn(|| client::ask(&channel, &request, soon));

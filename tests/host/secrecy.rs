@@ -25,8 +25,8 @@ macro_rules! fails {
     }};
 }
 
-/// Every rpc that takes secrets, with them: once for a volume that is there, once for one that is not. Gives
-/// how many failed.
+/// Sends every rpc that takes secrets, with secrets: once for a volume that exists, once for one that does
+/// not. Returns how many failed.
 fn tell_secrets(daemon: &Daemon) -> usize {
     let client = daemon.client();
     let made = client
@@ -148,7 +148,7 @@ fn topology_and_contexts_need_no_secrets() {
     let daemon = Daemon::start();
     let request = wire::CreateVolumeRequest { secrets: secrets(), ..volume("one") };
     let first = daemon.client().create(&request).expect("create");
-    // Other secrets are still the same request: they say who asks, not what is asked.
+    // A request with other secrets is still the same: secrets say who asks, not what is asked.
     let other = wire::CreateVolumeRequest { secrets: map(&[(KEY, "another")]), ..request };
     assert_eq!(daemon.client().create(&other).expect("again"), first);
     assert_eq!(

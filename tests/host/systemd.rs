@@ -1,4 +1,4 @@
-//! The unit and its environment file: what systemd itself says of them, and what they must never say.
+//! The unit and its environment file: systemd's own verdict on them, and what they must never contain.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use cephlet::{Config, Role, VARIABLES};
 
 use crate::support::daemon::binary;
 
-/// What makes a mount namespace (systemd.exec(5)): mounts of the daemon would be seen by nobody else.
+/// Directives that make a mount namespace (systemd.exec(5)): no other process would see the daemon's mounts.
 const FORBIDDEN_PREFIXES: [&str; 3] = ["Private", "Protect", "Root"];
 const FORBIDDEN: [&str; 20] = [
     "BindPaths",
@@ -72,7 +72,7 @@ fn systemd_accepts_the_unit() {
     fs::write(&unit, text.replace("/usr/bin/cephlet", binary())).unwrap();
     let verified = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output();
     let verified = verified.expect("systemd-analyze: install Debian's package systemd");
-    // Warnings, too: systemd passes over what it does not know with a warning only.
+    // Warnings count, too: systemd ignores what it does not know with a warning only.
     let said = String::from_utf8_lossy(&verified.stderr)
         .lines()
         .filter(|line| line.contains("cephlet"))
@@ -103,15 +103,15 @@ fn volumes_outlive_the_daemon() {
 fn the_daemon_keeps_the_rights_that_volumes_need() {
     let directives = directives();
     let granted = directives["CapabilityBoundingSet"].join(" ");
-    // SYS_RESOURCE: without it a mounted ext4 does not grow. SYS_PTRACE: without it nobody is seen who has a
-    // device open, and what rbd-nbd has mapped is never unmapped.
+    // SYS_RESOURCE: without it a mounted ext4 does not grow. SYS_PTRACE: without it the daemon does not see
+    // the processes that have a device open, and never unmaps what rbd-nbd has mapped.
     for needed in ["CAP_SYS_ADMIN", "CAP_SYS_RESOURCE", "CAP_DAC_OVERRIDE", "CAP_SYS_PTRACE"] {
         assert!(granted.split_whitespace().any(|capability| capability == needed), "{needed}");
     }
     for device in ["/dev/loop-control rw", "block-* rw"] {
         assert!(directives["DeviceAllow"].iter().any(|allowed| allowed == device), "{device}");
     }
-    // systemd passes over a device that is missing when the unit starts.
+    // systemd ignores a device that is missing when the unit starts.
     for (order, module) in
         ["Wants", "After"].iter().flat_map(|order| ["loop", "rbd", "nbd"].map(|module| (*order, module)))
     {
@@ -147,7 +147,7 @@ fn the_environment_file_shows_the_defaults() {
             assert_eq!(value, variable.default, "{name}");
         }
     }
-    // Set as they stand there, they are what is in force without them.
+    // The values that the file shows are those that are in force without it.
     let unit = [
         ("STATE_DIRECTORY", "/var/lib/cephlet"),
         ("RUNTIME_DIRECTORY", "/run/cephlet"),

@@ -1,4 +1,4 @@
-//! What is made for targets and staging paths, and what becomes of it; targets in which somebody left data.
+//! What the daemon makes for targets and staging paths, and what becomes of it; targets with data of a user.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -58,7 +58,7 @@ fn directories_above_a_target_stay_with_what_is_in_them() {
     daemon.assert_node_is_clean();
 }
 
-/// Unmounts a path by hand and leaves a file of somebody there.
+/// Unmounts a path by hand and leaves a user's file there.
 fn leave_data(volume: &TestVolume<'_>, target: &str) {
     run("umount", &[text(&volume.path(target))]);
     match volume.path(target).is_dir() {
@@ -68,7 +68,7 @@ fn leave_data(volume: &TestVolume<'_>, target: &str) {
     .expect("write below the mount");
 }
 
-/// Takes what [`leave_data`] left away.
+/// Removes the file that [`leave_data`] left.
 fn take_data(volume: &TestVolume<'_>, target: &str) {
     let theirs = volume.path(target).join("theirs");
     fs::remove_file(if theirs.exists() { theirs } else { volume.path(target) }).expect("move it away");
@@ -103,7 +103,7 @@ fn data_in_a_target_that_was_unmounted_keeps_the_target_and_not_the_device() {
         let client = daemon.client();
         let request = unpublish(&id, &daemon.text("srv/target"));
         refused(client.node_unpublish_volume(&request), Code::FAILED_PRECONDITION, &["srv/target"]);
-        // What was left behind is in nobody's way.
+        // The file that was left does not block the volume.
         let (staging, other) = (daemon.text("stage"), daemon.text("other"));
         client.node_stage_volume(&stage(&id, &staging, again.clone())).expect("stage again");
         client.node_publish_volume(&publish(&id, &staging, &other, again)).expect("publish elsewhere");

@@ -1,5 +1,5 @@
-//! Where a node is: what an orchestrator is told of it, and how that follows what the operator writes. The
-//! sentences are those of Ceph-CSI's topology design.
+//! The topology of a node: what it reports to an orchestrator, and how that follows the operator's files. The
+//! quotations are from Ceph-CSI's topology design.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::support::{Daemon, Scratch, Setup, TestVolume};
 
 const CHANGED: &str = "this node's topology is now ";
 
-/// What NodeGetInfo tells; None where it tells of no topology at all.
+/// The segments in the answer to NodeGetInfo; None if it has no topology at all.
 fn segments(daemon: &Daemon) -> Option<BTreeMap<String, String>> {
     let info = daemon.client().node_get_info(&Default::default()).expect("the node");
     info.accessible_topology.into_option().map(|topology| topology.segments.into_iter().collect())
@@ -188,7 +188,7 @@ fn a_daemon_that_is_told_so_ends_when_its_topology_changes() {
     daemon.assert_well();
 }
 
-/// A copy that only serves the controller is not asked where it is.
+/// A copy that only serves the controller is not asked for its topology.
 #[test]
 fn a_controller_does_not_end_for_the_topology_of_nodes() {
     let daemon = in_eu_1("", |setup| {

@@ -1,4 +1,4 @@
-//! Volumes at the controller: made, expanded, changed, given to nodes and deleted, each call twice.
+//! Volumes at the controller: made, expanded, changed, published to nodes and deleted, each call twice.
 
 use cephlet::proto::csi_v1 as wire;
 use protobuf::MessageField;
@@ -157,7 +157,7 @@ fn deletion_is_final_and_may_be_repeated() {
     for foreign in ["x", "local:node-1:::../../etc:1", &"x".repeat(128)] {
         client.delete_volume(&delete(foreign)).unwrap_or_else(|error| panic!("{foreign}: {error:?}"));
     }
-    // One that cannot be reached is not gone.
+    // A volume that cannot be reached does not count as deleted.
     let elsewhere = client.delete_volume(&delete("rbd:main:vms::disk:1"));
     refused(elsewhere, Code::FAILED_PRECONDITION, &["\"main\"", "not set up"]);
 }

@@ -1,5 +1,5 @@
-//! The wire, to the number: the compiled descriptors are compared with tables of every rpc, field and enum
-//! value.
+//! The wire format, with all its numbers: the compiled descriptors are compared with tables of every rpc,
+//! field and enum value.
 
 #![allow(clippy::unwrap_used)]
 
@@ -113,7 +113,7 @@ fn table(text: &str) -> Rows {
     text.lines().filter(|line| !line.is_empty()).map(str::to_string).collect()
 }
 
-/// What is only in the table (`-`) or only in the descriptors (`+`).
+/// The rows that are only in the table (`-`) or only in the descriptors (`+`).
 fn differences(table: &Rows, compiled: &Rows) -> Vec<String> {
     let missing = table.difference(compiled).map(|row| format!("- {row}"));
     let surplus = compiled.difference(table).map(|row| format!("+ {row}"));

@@ -35,7 +35,7 @@ impl From<grpcio::Error> for Failure {
     }
 }
 
-/// What a call comes to.
+/// The outcome of a call.
 pub type Answer<T> = Result<T, Failure>;
 
 /// Asserts that a call was refused with this code and a message that contains all of `parts`; gives the

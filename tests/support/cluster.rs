@@ -1,5 +1,5 @@
 //! A real Ceph cluster, by `tests/cluster`, on loopback: one that all tests share, or one for the calling
-//! test. One that was started here is gone when the test process is, however that ends.
+//! test. A cluster that was started here ends with the test process, however that ends.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -12,8 +12,8 @@ use super::corner::unused_name;
 use super::machine::{limited, run, run_within, text};
 use super::{LONG_PATIENCE, PATIENCE, Setup};
 
-/// Where `tests/run` and `tests/vm/run` name the directory of the shared cluster, and `tests/vm/run` who
-/// runs commands beside it.
+/// The variables in which `tests/run` and `tests/vm/run` name the directory of the shared cluster, and
+/// `tests/vm/run` the address that runs commands beside it.
 const DIRECTORY: &str = "CLUSTER_DIR";
 const CONTROL: &str = "CLUSTER_CONTROL";
 
@@ -33,7 +33,7 @@ pub fn cluster() -> &'static Cluster {
     })
 }
 
-/// One that forgets a client that died when Ceph does by default: after 30 s, not after the 10 s of the other
+/// A cluster that forgets a dead client after 30 s, as Ceph does by default, not after the 10 s of the other
 /// clusters. Shared by the tests of this process.
 pub fn patient_cluster() -> &'static Cluster {
     static SHARED: OnceLock<Cluster> = OnceLock::new();
@@ -41,13 +41,13 @@ pub fn patient_cluster() -> &'static Cluster {
 }
 
 impl Cluster {
-    /// A cluster of one's own.
+    /// A cluster for the caller alone.
     #[track_caller]
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// One that has a daemon of rbd-mirror.
+    /// A cluster that has a daemon of rbd-mirror.
     #[track_caller]
     pub fn start_site() -> Self {
         Self::start_with(&["--mirror"])
@@ -55,7 +55,7 @@ impl Cluster {
 
     #[track_caller]
     fn start_with(options: &[&str]) -> Self {
-        // What keeps watch over the cluster removes the directory.
+        // The process that keeps watch over the cluster removes the directory.
         if control().is_some() {
             return Self::start_outside(options);
         }
@@ -67,8 +67,8 @@ impl Cluster {
         Self { dir, own: true }
     }
 
-    /// One on the machine that this VM runs on, beside the shared one, whose address and directory the VM
-    /// sees.
+    /// A cluster on the machine that this VM runs on, beside the shared one, whose address and directory the
+    /// VM sees.
     #[track_caller]
     fn start_outside(options: &[&str]) -> Self {
         let shared = cluster();
@@ -169,7 +169,7 @@ impl Cluster {
         self.told(tool, arguments).unwrap_or_else(|failure| panic!("{failure}"))
     }
 
-    /// What a tool of Ceph prints when it is run as admin, or how it fails.
+    /// What one of Ceph's tools prints when it is run as admin, or how it fails.
     pub fn told(&self, tool: &str, arguments: &[&str]) -> Result<String, String> {
         let Output { status, stdout, stderr } = self.attempt(tool, arguments);
         match status.success() {
@@ -183,8 +183,8 @@ impl Cluster {
         self.command(tool).args(arguments).output().expect(tool)
     }
 
-    /// What `rados` says of the locks on an image's header that somebody holds. One that nobody holds any
-    /// more is still listed.
+    /// What `rados` says of cephlet's locks on an image's header that have a holder. A lock without a holder
+    /// is still listed.
     #[track_caller]
     pub fn holders(&self, pool: &str, image_id: &str) -> String {
         let header = format!("rbd_header.{image_id}");
@@ -208,7 +208,7 @@ impl Cluster {
         command
     }
 
-    /// Stops them all: until this is dropped nothing of the cluster answers. It has a daemon of rbd-mirror.
+    /// Stops all daemons of a cluster that has rbd-mirror: it does not answer until this is dropped.
     #[track_caller]
     pub fn lose(&self) -> [Paused<'_>; 4] {
         ["mon", "osd", "mgr", "rbd-mirror"].map(|daemon| self.pause(daemon))
@@ -234,8 +234,8 @@ impl Cluster {
     }
 }
 
-/// Has the VM that this is stand still while a command runs on the other machine, with these variables beside
-/// that of its cluster.
+/// Makes this VM stand still while a command runs on the other machine, with these variables beside that of
+/// its cluster.
 #[track_caller]
 pub fn stand_still_while(variables: &[(&str, &str)], command: &[&str]) {
     let set: Vec<String> = variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -253,12 +253,12 @@ fn outside(command: &[&str]) {
     }
 }
 
-/// The one that has started the VM that this is, if it is one.
+/// The address of the program that started this VM; None outside of a VM.
 fn control() -> Option<String> {
     std::env::var(CONTROL).ok()
 }
 
-/// Asks it for something, and waits until it is done.
+/// Sends that program a request, and waits until it is done.
 #[track_caller]
 fn tell<'a>(control: &str, words: impl Iterator<Item = &'a str>) {
     let line = words.map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" ");
@@ -294,7 +294,7 @@ impl Drop for Paused<'_> {
 }
 
 impl Setup {
-    /// Has the daemon serve a cluster as one of its users.
+    /// Makes the daemon serve a cluster as one of its users.
     pub fn on(self, cluster: &Cluster, user: &str) -> Self {
         cluster.settings(user).into_iter().fold(self, |setup, (key, value)| setup.set(key, value))
     }

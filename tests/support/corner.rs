@@ -1,5 +1,5 @@
-//! A namespace of a shared cluster for one test: what a test makes there no other test sees, and what it
-//! leaves shows.
+//! A namespace of a shared cluster for one test: no other test sees the objects that a test makes there, and
+//! leftovers show.
 
 use std::fs;
 use std::io::Write;
@@ -24,8 +24,8 @@ pub struct Corner {
     pub namespace: String,
 }
 
-/// A name that nothing in the cluster has. Other tests have their own there, and the numbers of processes
-/// come back in a long run.
+/// A name that nothing in the cluster has. Other tests have their own there, and process IDs are used again
+/// in a long run.
 pub fn unused_name(prefix: &str) -> String {
     static COUNT: AtomicUsize = AtomicUsize::new(1);
     let since = std::time::UNIX_EPOCH.elapsed().expect("a clock");
@@ -38,14 +38,14 @@ impl Corner {
         Self::of(cluster())
     }
 
-    /// One in another cluster than the shared one.
+    /// A corner in another cluster than the shared one.
     pub fn of(cluster: &'static Cluster) -> Self {
         let namespace = unused_name("t");
         cluster.rbd(&["namespace", "create", &format!("rbd/{namespace}")]);
         Self { cluster, namespace }
     }
 
-    /// How a daemon is set up that sees nothing else, as the user for controllers. The cluster's name is
+    /// The setup of a daemon that sees nothing else, as the user for controllers. The cluster's name is
     /// `main`.
     pub fn setup(&self) -> Setup {
         self.setup_of(1)
@@ -149,7 +149,7 @@ impl Corner {
         Checksum::told(&String::from_utf8_lossy(&sum.stdout))
     }
 
-    /// All objects that are not RBD's own directories, nor of names that nobody claims.
+    /// All objects except RBD's own directories and the objects of names without a claim.
     pub fn objects(&self) -> Vec<String> {
         let all = self.cluster.rados(&["--pool", "rbd", "--namespace", &self.namespace, "ls"]);
         let is_meant =
@@ -169,7 +169,7 @@ impl Corner {
     }
 }
 
-/// Whether an object of the pool `rbd` stands for a name that nobody claims: it may stay.
+/// Whether an object of the pool `rbd` stands for a name without a claim: it may stay.
 pub fn is_free_name(cluster: &Cluster, namespace: &str, object: &str) -> bool {
     let words = ["--pool", "rbd", "--namespace", namespace, "lock", "info", object, "cephlet"];
     object.starts_with("cephlet.") && !cluster.rados(&words).contains("client.")
@@ -186,7 +186,7 @@ pub fn object_of(id: &str) -> &str {
     if id.starts_with("rbd:") { id.split(':').nth(4).expect("the ID names the object") } else { id }
 }
 
-/// Waits for what happens beside the calls.
+/// Waits for something that happens in the background.
 #[track_caller]
 pub fn await_that<T>(what: &str, mut happens: impl FnMut() -> Result<T, String>) -> T {
     let end = Instant::now() + LONG_PATIENCE;
@@ -199,14 +199,14 @@ pub fn await_that<T>(what: &str, mut happens: impl FnMut() -> Result<T, String>)
     }
 }
 
-/// Somebody who has an image open, a process of its own, until this is dropped.
+/// A separate process that has an image open until this is dropped.
 pub struct Open {
     process: Child,
     address: String,
 }
 
 impl Open {
-    /// Where the client is, as the cluster tells it.
+    /// The client's address, as the cluster shows it.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -220,7 +220,7 @@ impl Drop for Open {
 }
 
 impl Corner {
-    /// Has another process open an image.
+    /// Makes another process open an image.
     #[track_caller]
     pub fn hold_open(&self, name: &str) -> Open {
         let conf = self.cluster.dir().join("admin.conf");

@@ -71,7 +71,7 @@ impl Setup {
         self.under(&["/usr/bin/setsid"])
     }
 
-    /// Has another program start it, which becomes the daemon.
+    /// Starts the daemon through another program, which becomes the daemon.
     pub fn under(mut self, wrapper: &[&'static str]) -> Self {
         self.wrapper = wrapper.to_vec();
         self
@@ -194,8 +194,8 @@ impl Daemon {
         self.setup.scratch.path(name)
     }
 
-    /// What a command prints that is typed in on the daemon's host, with its settings and these variables; or
-    /// says when it fails.
+    /// Types in a command on the daemon's host, with its settings and these variables; returns what it
+    /// prints, or what it says when it fails.
     pub fn type_in(&self, line: &str, variables: &[(&str, &str)]) -> Result<String, String> {
         let programs = Path::new(binary()).parent().expect("a directory");
         let mut shell = Command::new("/bin/sh");
@@ -278,8 +278,8 @@ impl Daemon {
         self.await_ready();
     }
 
-    /// Starts it, ended before, so that it kills itself at its `point`-th crash point. False if that was
-    /// before it was ready.
+    /// Starts a daemon that has ended, so that it kills itself at its `point`-th crash point. False if it did
+    /// that before it was ready.
     #[track_caller]
     pub fn start_to_crash(&mut self, point: usize) -> bool {
         self.setup.environment.insert("CEPHLET_CRASH_AT".to_string(), point.to_string());
@@ -327,7 +327,7 @@ impl Daemon {
         self.lives.iter().copied().filter(move |life| Some(*life) != now)
     }
 
-    /// Asserts that it is ready. That nothing in it panicked is asserted of every daemon, at its end.
+    /// Asserts that it is ready. At its end every daemon is checked for panics.
     #[track_caller]
     pub fn assert_well(&self) {
         assert!(self.client().is_ready(), "not ready:\n{}", self.log.text());

@@ -24,7 +24,7 @@ impl Log {
     }
 
     fn push(&self, line: String) {
-        // Told at once: a test that is ended at its limit tells nothing any more.
+        // Printed at once: a test that is ended at its time limit prints nothing any more.
         if line.contains(" panicked at ") {
             eprintln!("UNSAFE: a daemon: {line}");
         }
@@ -59,7 +59,7 @@ impl Log {
         self.await_lines_within(PATIENCE, part, count)
     }
 
-    /// The same for what takes its time.
+    /// The same with another timeout.
     pub fn await_lines_within(&self, time: Duration, part: &str, count: usize) -> Vec<String> {
         let (lines, grown) = &*self.0;
         let found = |lines: &Vec<String>| lines.iter().filter(|line| is_about(line, part)).count() >= count;

@@ -82,7 +82,7 @@ pub fn run(program: &str, arguments: &[&str]) -> String {
     run_within(PATIENCE, program, arguments)
 }
 
-/// The same for what takes its time.
+/// The same with another timeout.
 #[track_caller]
 pub fn run_within(time: Duration, program: &str, arguments: &[&str]) -> String {
     let output = limited(time, program).args(arguments).output();
@@ -110,13 +110,13 @@ pub fn images(directory: &Path) -> Vec<PathBuf> {
     run("find", &[text(directory), "-type", "f", "-name", "image"]).lines().map(PathBuf::from).collect()
 }
 
-/// The SHA-256 of some content. One that is not what it should be means lost data, which `tests/run` forgives
-/// no test: an assertion that fails prints it with the word for that.
+/// The SHA-256 of some content. A wrong one means lost data, which `tests/run` forgives no test: an assertion
+/// that fails prints it with the word UNSAFE.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Checksum(String);
 
 impl Checksum {
-    /// Of what `sha256sum` says.
+    /// The checksum in the output of `sha256sum`.
     pub fn told(said: &str) -> Self {
         Self(said.split(' ').next().unwrap_or_default().to_string())
     }

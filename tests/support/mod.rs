@@ -1,6 +1,6 @@
-//! What the black-box tests share: a daemon of their own, clients for its socket, requests with sensible
-//! defaults, and file systems on loop files. Every test has its own daemon and directory, so that tests run
-//! side by side.
+//! The common parts of the black-box tests: a daemon of their own, clients for its socket, requests with
+//! sensible defaults, and file systems on loop files. Every test has its own daemon and directory, so that
+//! tests run side by side.
 
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part of this")]
 
@@ -37,7 +37,7 @@ pub use volume::TestVolume;
 /// One mebibyte, in bytes.
 pub const MIB: i64 = 1 << 20;
 
-/// Whether everything is tried (TESTS=full) and not a sample of what takes long.
+/// Whether everything is tried (TESTS=full), not only a sample of the long tests.
 pub fn is_full() -> bool {
     std::env::var("TESTS").is_ok_and(|which| which == "full")
 }
@@ -45,5 +45,5 @@ pub fn is_full() -> bool {
 /// The deadline of a call, which only a hang reaches: machines differ, and have other things to do.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The same for what goes on beside the calls, where one that failed may be tried again a minute later.
+/// The same for background work, in which a failed job may be tried again a minute later.
 pub const LONG_PATIENCE: Duration = Duration::from_secs(600);

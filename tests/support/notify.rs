@@ -50,7 +50,7 @@ impl Manager {
         both[0].revents().contains(PollFlags::IN) || both[1].revents().is_empty()
     }
 
-    /// Forgets what was told so far: before a new daemon is started.
+    /// Drops the messages so far, before a new daemon is started.
     pub fn drain(&self) {
         self.socket.set_nonblocking(true).expect("a mode of the socket");
         while self.next().is_some() {}

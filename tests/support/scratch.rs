@@ -1,4 +1,4 @@
-//! A directory for one test, with whatever is mounted in it and attached from it. Nothing of it outlives the
+//! A directory for one test, with all mounts in it and all devices of its files. Nothing of it outlives the
 //! test.
 
 use std::fs;
@@ -20,7 +20,7 @@ impl Scratch {
         Self(tempfile::Builder::new().prefix("cl-").tempdir().expect("a scratch directory"))
     }
 
-    /// One in memory: a process that is killed loses nothing that was written, and syncing costs nothing.
+    /// A directory in memory: a killed process loses nothing that it wrote, and syncing costs nothing.
     pub fn in_memory() -> Self {
         let memory = std::env::var_os("MEMORY_DIR").unwrap_or_else(|| "/dev/shm".into());
         Self(tempfile::Builder::new().prefix("cl-").tempdir_in(memory).expect("a scratch directory"))
@@ -89,7 +89,7 @@ pub fn fill_up(directory: &Path) -> PathBuf {
     for size in [1 << 20, 4096, 1] {
         while file.write_all(&vec![7; size]).is_ok() {}
     }
-    // What a file system has only promised so far must not come back.
+    // Blocks that a file system has only reserved so far must not become free again.
     let _ = file.sync_all();
     path
 }

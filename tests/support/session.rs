@@ -7,7 +7,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use super::notify::timeout;
 
-/// What is never killed: a file system that is half resized or half repaired may be beyond repair.
+/// Programs that are never killed: a half resized or half repaired file system may be beyond repair.
 const NEVER_KILLED: [&str; 2] = ["e2fsck", "resize2fs"];
 
 /// Waits for the end of every process of the session.

@@ -1,4 +1,4 @@
-//! What is in a namespace, to be compared with what should be.
+//! The content of a namespace, to be compared with what should be there.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ impl Corner {
         Ok(images.map(|row| (word(&row["image"]), row)).collect())
     }
 
-    /// Writes to a volume what is told from zeros.
+    /// Writes bytes to a volume that differ from zeros.
     #[track_caller]
     pub fn fill(&self, id: &str) {
         for part in 0..16 {
@@ -47,7 +47,7 @@ impl Corner {
         Checksum::told(&String::from_utf8_lossy(&output.stdout))
     }
 
-    /// Everything that is here, without what chance or time decide: images, snapshots, trash, objects.
+    /// Everything in the namespace except for random parts and times: images, snapshots, trash, objects.
     #[track_caller]
     pub fn shape(&self) -> Vec<String> {
         await_that("all that is here is listed", || self.try_shape())
@@ -78,7 +78,7 @@ impl Corner {
         Ok(lines)
     }
 
-    /// Waits until this is what is here: what was deleted may go in the background.
+    /// Waits until the namespace has this shape: deleted objects may go in the background.
     #[track_caller]
     pub fn await_shape(&self, wanted: &[String]) {
         self.await_lines(wanted, || self.shape());
@@ -92,7 +92,7 @@ impl Corner {
         names
     }
 
-    /// Waits until there are these objects and no other, neither of what was forgotten nor of what is in the
+    /// Waits until there are these objects and no other: none of images that were forgotten or are in the
     /// trash.
     #[track_caller]
     pub fn await_objects(&self, wanted: &[String]) {
@@ -130,7 +130,7 @@ fn list(value: Value) -> Vec<Value> {
     }
 }
 
-/// The name of a snapshot without the digits that were drawn for it.
+/// The name of a snapshot without its random digits.
 fn without_drawn(name: &str) -> String {
     match name.rsplit_once('-') {
         Some((name, _)) if name.starts_with("csi-") => format!("{name}-R"),
@@ -142,7 +142,7 @@ fn word(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_string()
 }
 
-/// An object's name with the image's name in place of its id. The ids of snapshots in names are chance.
+/// An object's name with the image's name in place of its id. The ids of snapshots in names are random.
 fn labelled(object: &str, labels: &BTreeMap<String, String>) -> String {
     let mut parts: Vec<String> = object.split('.').map(String::from).collect();
     if let [kind, _, last] = parts.as_mut_slice()

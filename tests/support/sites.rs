@@ -14,7 +14,7 @@ use super::machine::{Checksum, text};
 use super::requests::{block, map, volume_as};
 use super::{Cluster, Daemon, Failure, MIB, Scratch, Setup, await_that, manual, object_of};
 
-/// A cluster, and a controller of it that knows what the other one is called.
+/// A cluster, and a controller of it that knows the name of the other cluster.
 pub struct Site {
     pub cluster: Cluster,
     pub daemon: Daemon,
@@ -25,7 +25,7 @@ pub fn sites() -> [Site; 2] {
     sites_with(|setup| setup)
 }
 
-/// The same with daemons that are set up in another way.
+/// The same with daemons that are set up differently.
 pub fn sites_with(mut change: impl FnMut(Setup) -> Setup) -> [Site; 2] {
     let clusters = std::array::from_fn(|_| Cluster::start_site());
     pair(&clusters);
@@ -48,7 +48,7 @@ fn pair(clusters: &[Cluster; 2]) {
     }
 }
 
-/// A controller with this clusters file, but for where the cluster is described.
+/// A controller with this clusters file, except for the description of the cluster.
 #[track_caller]
 fn setup(cluster: &Cluster, written: &str) -> Setup {
     let (conf, keyring) = (cluster.conf(), cluster.keyring("cephlet"));
@@ -71,7 +71,7 @@ impl Site {
         self.daemon.client().create(&volume_as(name, mib * MIB, block()))
     }
 
-    /// Of the controller, for csi-addons.
+    /// A csi-addons client of the controller.
     pub fn client(&self) -> addons::Client {
         addons::Client::of(&self.daemon)
     }
@@ -98,7 +98,7 @@ impl Site {
         self.client().demote(id, force)
     }
 
-    /// Whether the copy is ready.
+    /// Asks for a resync; returns whether the copy is ready.
     pub fn resync(&self, id: &str, force: bool) -> Answer<bool> {
         let asked = wire::ResyncVolumeRequest { replication_source: source(id), force, ..Default::default() };
         let reply = self.client().ask(&asked);
@@ -145,7 +145,7 @@ impl Site {
         });
     }
 
-    /// Waits until the demotion at the other site has arrived, which is the newest of what has.
+    /// Waits until the demotion at the other site has arrived here, as the newest snapshot.
     #[track_caller]
     pub fn await_demotion(&self, id: &str) {
         self.await_newest(id, "demoted");
@@ -198,7 +198,7 @@ impl Site {
         String::from_utf8_lossy(&listed.stdout).into()
     }
 
-    /// Fills the first mebibyte with a byte, and each of the next `mib` ones.
+    /// Fills the first `mib` mebibytes with a byte.
     #[track_caller]
     pub fn fill(&self, id: &str, mib: u64, byte: u8) {
         let mut rbd = self.cluster.command("rbd");

@@ -11,10 +11,10 @@ use super::Scratch;
 use super::machine::{run, text};
 use super::notify::timeout;
 
-/// The fixed list of the daemon, behind the stubs.
+/// The daemon's own list of directories, behind the stubs.
 pub const BEHIND: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A tool that says on a FIFO that it was started, and waits on another one until it is let go; then it
+/// A tool that says on a FIFO that it was started, and waits on another one until it is released; then it
 /// becomes the real tool.
 pub struct Hanging {
     directory: PathBuf,
@@ -28,7 +28,7 @@ impl Hanging {
         Self::when(scratch, tool, "*")
     }
 
-    /// The same, but only the first start hangs whose arguments are like this pattern of the shell's.
+    /// The same, but only the first start hangs whose arguments match this pattern of the shell.
     pub fn when(scratch: &Scratch, tool: &str, arguments: &str) -> Self {
         let directory = scratch.dir("stubs");
         let [started, go] = ["started", "go"].map(|name| fifo(&directory.join(name)));

@@ -1,5 +1,5 @@
-//! What CSI 0.1 demands of a controller and can be seen from outside, for any backend. Each function names
-//! its section; the macro at the end makes them tests.
+//! What CSI 0.1 demands of a controller and an outside test can see, for any backend. Each function names its
+//! section; the macro at the end makes them tests.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,16 +10,16 @@ use super::requests::map;
 use super::v0::*;
 use super::{Code, Corner, Daemon, Setup, refused};
 
-/// What takes part in no request.
+/// Parameters or attributes.
 type Map = HashMap<String, String>;
 
 /// A daemon with one backend.
 pub struct Subject {
     pub client: Client,
     pub daemon: Daemon,
-    /// What its volumes are made with.
+    /// The parameters of its volumes.
     pub parameters: Map,
-    /// A node that cannot be.
+    /// A node ID that no node can have.
     pub impossible_node: String,
     pub corner: Option<Corner>,
 }
@@ -62,7 +62,7 @@ impl Subject {
         self.client.create(&self.volume(name)).expect("create")
     }
 
-    /// The ID of a volume that was there.
+    /// The ID of a deleted volume.
     #[track_caller]
     pub fn former(&self) -> String {
         let id = self.create("former").id;
@@ -75,7 +75,7 @@ impl Subject {
     }
 }
 
-/// "CreateVolume": idempotent; what is there and compatible is the answer.
+/// "CreateVolume": idempotent; a compatible volume that exists is the answer.
 pub fn the_same_creation_is_the_same_volume(it: &Subject) {
     let request = wire::CreateVolumeRequest { capacity_range: range(mib(8), mib(8)), ..it.volume("one") };
     let made = it.client.create(&request).expect("create");
@@ -170,8 +170,8 @@ pub fn a_published_volume_is_not_deleted(it: &Subject) {
     it.client.delete_volume(&delete(&id)).expect("delete");
 }
 
-/// "ControllerPublishVolume" and its errors: idempotent, 5 for what is not there, 6 for what is published
-/// otherwise.
+/// "ControllerPublishVolume" and its errors: idempotent, 5 for an absent volume or node, 6 for a volume that
+/// is published in another way.
 pub fn a_volume_is_published_to_a_node_in_one_way(it: &Subject) {
     let former = it.former();
     let id = it.create("one").id;
@@ -189,8 +189,8 @@ pub fn a_volume_is_published_to_a_node_in_one_way(it: &Subject) {
     refused(it.client.controller_publish_volume(&as_another), Code::ALREADY_EXISTS, &[]);
 }
 
-/// "ControllerUnpublishVolume" and its errors: idempotent, all nodes where none is named, 5 for what is not
-/// there.
+/// "ControllerUnpublishVolume" and its errors: idempotent, all nodes if none is named, 5 for an absent volume
+/// or node.
 pub fn a_volume_is_unpublished(it: &Subject) {
     let former = it.former();
     let id = it.create("one").id;
@@ -212,7 +212,7 @@ pub fn a_volume_is_unpublished(it: &Subject) {
     it.client.delete_volume(&delete(&id)).expect("it is given to nobody");
 }
 
-/// "ValidateVolumeCapabilities": supported only if all of it is; 5 for what is not there; a short message.
+/// "ValidateVolumeCapabilities": supported only if all of it is; 5 for an absent volume; a short message.
 pub fn capabilities_are_validated(it: &Subject) {
     let formatted =
         wire::CreateVolumeRequest { volume_capabilities: vec![block(), mount("xfs")], ..it.volume("one") };
@@ -245,8 +245,8 @@ pub fn capabilities_are_validated(it: &Subject) {
     }
 }
 
-/// "ListVolumes": never more than asked for, each volume once, with its size and attributes; 10 for a token
-/// that is none.
+/// "ListVolumes": never more than asked for, each volume once, with its size and attributes; 10 for an
+/// invalid token.
 pub fn volumes_are_listed_page_by_page(it: &Subject) {
     let made: BTreeSet<String> = (0..5).map(|number| it.create(&format!("v{number}")).id).collect();
     for size in [0, 1, 2, 5, 6, u32::MAX] {

@@ -1,6 +1,6 @@
-//! No circle within a room: a file, or a folder, that needs another is not needed by it in turn. Counted are
-//! paths, and calls of methods of a type whose `impl` blocks are spread over the room: such a call is a
-//! dependency that neither the compiler nor a list of imports shows.
+//! No circle within a room: if a file or folder needs another one, that one does not need it in turn. The
+//! test counts paths, and calls of methods of a type whose `impl` blocks are spread over the room: neither
+//! the compiler nor a list of imports shows such a dependency.
 //!
 //! A room's own `mod.rs` is not counted: it wires the room together.
 
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source::{Line, product};
 
-/// Who needs whom within a room, each with a place that shows it.
+/// The dependencies within a room, each with a place that shows it.
 type Needs = BTreeMap<(String, String), String>;
 
 /// The module that a file is, as a path: `src/locks/key.rs` is `["locks", "key"]`.
@@ -108,8 +108,8 @@ fn methods(lines: &[Line]) -> Vec<(String, String)> {
     found
 }
 
-/// A room: what is in it, by its path there. In the room of all rooms these are the modules of the crate, in
-/// any other the files, those of its folders included. No `mod.rs` is among them.
+/// A room and its children, by their paths there. In the room of all rooms these are the modules of the
+/// crate, in any other the files, those of its folders included. No `mod.rs` is among them.
 struct Room {
     path: Vec<String>,
     children: BTreeMap<Vec<String>, Vec<Line>>,
@@ -139,7 +139,7 @@ impl Room {
         self.children.keys().filter(|child| rest.starts_with(child)).max_by_key(|child| child.len())
     }
 
-    /// Who needs whom, by the paths that are named.
+    /// The dependencies by the paths that are named.
     fn by_paths(&self, needs: &mut Needs) {
         for (child, lines) in &self.children {
             for (path, place) in paths(lines) {
@@ -151,7 +151,7 @@ impl Room {
         }
     }
 
-    /// Who needs whom, by calls of methods of a type that several of them give methods to.
+    /// The dependencies by calls of methods of a type that several children give methods to.
     fn by_methods(&self, needs: &mut Needs) {
         let mut owners: BTreeMap<(String, String), BTreeSet<&Vec<String>>> = BTreeMap::new();
         let mut shared: BTreeMap<String, BTreeSet<&Vec<String>>> = BTreeMap::new();

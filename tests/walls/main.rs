@@ -1,5 +1,5 @@
 //! The walls between the rooms: what only one module may do, which modules may know each other, and how large
-//! a file may get. Clippy has those about functions and calls (.clippy.toml).
+//! a file may get. Clippy checks the rules about functions and calls (.clippy.toml).
 
 #![allow(clippy::disallowed_methods, reason = "the rules are the product's")]
 
@@ -26,7 +26,7 @@ fn outside(rooms: &[&str], words: &[&str]) -> Vec<String> {
     strays.map(|line| line.place()).collect()
 }
 
-/// Asserts that only `rooms` have one of these words, and that they do: a rule about nothing is none.
+/// Asserts that only `rooms` have one of these words, and that they do: no rule is out of date.
 #[track_caller]
 fn only(rooms: &[&str], words: &[&str]) {
     let strays = outside(rooms, words);
@@ -49,8 +49,8 @@ fn only_one_module_names_grpc_codes() {
     only(&["src/grpc/status.rs"], &["RpcStatusCode"]);
 }
 
-/// Which modules each module knows. Dependencies point right: `grpc → volume → { backend, journal } →
-/// { kernel, exec, sys }`, and all of these know `dispatch`; what is not in the list knows nobody.
+/// The modules that each module knows. Dependencies point right: `grpc → volume → { backend, journal } → {
+/// kernel, exec, sys }`, and all of these know `dispatch`; a module that is not in the list knows no other.
 const KNOWS: [(&str, &[&str]); 17] = [
     (
         "backend",
@@ -161,7 +161,7 @@ fn a_role_is_implemented_in_its_own_folder() {
     }
 }
 
-/// What is above the backends may not know what a volume is made of, nor who asks.
+/// The code above the backends may not know what a volume is made of, nor which protocol asks.
 #[test]
 fn operations_know_no_backend_and_no_protocol() {
     let rooms = ["src/volume/", "src/journal/", "src/dispatch/", "src/backend/mod.rs"];
@@ -203,8 +203,8 @@ fn comments_fit_into_a_line() {
     );
 }
 
-/// What the program may weigh, in lines of code of `src` and `build.rs`: neither blank lines nor comments nor
-/// tests count. The reason for each raise stands here.
+/// The largest size of the program, in lines of code of `src` and `build.rs`: blank lines, comments and tests
+/// do not count. The reason for each raise stands here.
 ///
 /// - 31 000: 0.2.0 is made smaller; the number is lowered with every step.
 const BUDGET: usize = 30_200;

@@ -1,5 +1,5 @@
-//! What every operation works with: the clusters and the tool, what is remembered, the jobs to do later, and
-//! who we are.
+//! What every operation works with: the clusters, the tool, the memory, the background jobs, and the identity
+//! of this daemon.
 
 use std::fmt::Display;
 use std::ops::Deref;
@@ -29,25 +29,25 @@ pub(crate) struct Context {
     pub timing: Timing,
     pub memory: Memory,
     pub jobs: Jobs,
-    /// For internal images, temporary or retained, that this daemon works on.
+    /// Locks on the internal images, temporary or retained, that this daemon works on.
     pub locks: Arc<dyn ObjectLocks>,
-    /// Renames of copies that may have been killed.
+    /// Renames of copies that were begun and may have been killed.
     pub renames: Arc<dyn BegunRenames>,
-    /// Clients of nodes that have not given an image back are shut out.
+    /// Whether the cluster shuts out the clients of nodes that have not given an image back.
     pub fences: bool,
 }
 
-/// Who we are to the clusters.
+/// The identity of this daemon towards the clusters.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The plugin's name, with which the keys of its topology begin.
     pub plugin: String,
     /// This node.
     pub node: String,
-    /// The machine that it is, and that machine's boot.
+    /// The machine of this node, and that machine's boot.
     pub machine: Machine,
-    /// 8 hexadecimal digits that tell the temporary images of this controller from those of others: the same
-    /// after a restart, whatever was lost.
+    /// 8 hexadecimal digits that tell the temporary images of this controller from those of others. The state
+    /// directory keeps them, so they are the same after a restart.
     pub tag: String,
 }
 
@@ -57,8 +57,9 @@ impl Context {
         placement::locate(&self.clusters, place, secrets)
     }
 
-    /// The place of a volume that is to be taken back from a node: reached as [`Context::locate`] does, else
-    /// with the secrets that it was published with. Nothing in CSI makes an orchestrator send them again.
+    /// The place of a volume that is taken back from a node, reached as [`Context::locate`] does. If that
+    /// lacks credentials, the secrets of the publication serve: CSI does not make an orchestrator send them
+    /// again.
     pub fn locate_to_unpublish(&self, id: &VolumeId, secrets: &Secrets) -> Result<PoolRef> {
         self.locate(&id.place, secrets).or_else(|error| {
             match self.memory.published_with.get(&self.key_of(id)) {
@@ -68,18 +69,17 @@ impl Context {
         })
     }
 
-    /// The place by the cluster's own name, whatever name of it is used.
+    /// The place with the cluster's canonical name; `place` may use any name of the cluster.
     pub fn canonical(&self, place: &Place) -> Place {
         Place { cluster: self.clusters.canonical(&place.cluster), ..place.clone() }
     }
 
-    /// What a volume is remembered by, under whatever name of its cluster it is asked for.
+    /// The key by which a volume is remembered. It is the same for all names of its cluster.
     pub fn key_of(&self, id: &VolumeId) -> String {
         self.canonical(&id.place).key(&id.object)
     }
 
-    /// Whether there may be volumes of ours at a place; a configuration that cannot be read says nothing
-    /// against it.
+    /// Whether cephlet's volumes may exist at a place. If the configuration cannot be read, they may.
     pub fn serves(&self, place: &Place) -> Served {
         match self.clusters.find(&place.cluster) {
             Ok(None) => Served::NotSetUp,
@@ -87,7 +87,7 @@ impl Context {
         }
     }
 
-    /// Does something in a place, reached as [`Context::locate`] does.
+    /// Runs `act` in a place, reached as [`Context::locate`] does.
     pub fn within<T>(
         &self,
         call: &Call,
@@ -109,7 +109,7 @@ impl Context {
         Name { tool, call, at: registry, target, tag, grace }
     }
 
-    /// Whose pools and namespaces are asked for.
+    /// What a look for pools and namespaces needs.
     pub fn question<'a>(&'a self, call: &'a Call) -> Question<'a> {
         Question { backend: NAME, clusters: &self.clusters, tool: &*self.tool, call }
     }
@@ -147,7 +147,7 @@ impl<'a> Pool<'a> {
         removed::is_removed(&*self.context.tool, self.call, self.at)
     }
 
-    /// The same, for something there (`what`) that is to go. What is let go of is logged.
+    /// The same, for `what`, which is to be removed there. The pool's removal is logged.
     pub fn lets_go(&self, what: impl Display) -> Result<bool> {
         let (is_removed, at) = (self.is_removed()?, self.at);
         if is_removed {
@@ -159,7 +159,7 @@ impl<'a> Pool<'a> {
         Ok(is_removed)
     }
 
-    /// The place it is.
+    /// The place of this pool.
     pub fn place(&self) -> Place {
         self.at.place(NAME)
     }
@@ -186,12 +186,12 @@ impl<'a> Pool<'a> {
         &self.context.identity.plugin
     }
 
-    /// How long to wait for each thing.
+    /// The pauses and graces of this backend.
     pub fn timing(&self) -> &'a Timing {
         &self.context.timing
     }
 
-    /// What is remembered.
+    /// What this daemon remembers.
     pub fn memory(&self) -> &'a Memory {
         &self.context.memory
     }

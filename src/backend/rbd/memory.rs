@@ -18,33 +18,32 @@ pub(crate) struct Memory {
     /// Volumes that were deleted, or found absent: a repeated deletion then looks before it writes.
     pub deleted: Cache<String, ()>,
     pub snapshots: SnapshotCache,
-    /// What retained images were called as volumes, by their ids: that never changes.
+    /// The names that retained images had as volumes, by their ids. They never change.
     pub former_names: Cache<String, String>,
-    /// How many parents an image has at most, by its id. It is fewer where somebody has flattened one of them
-    /// since.
+    /// How many parents an image has at most, by its id. It has fewer if one of them was flattened since.
     pub parent_counts: Cache<String, usize>,
     pub locations: Locations,
     pub domains: DomainPools,
     /// Where topology has placed volumes, by the keys of their locks.
     pub placed: Cache<String, Choice>,
     pub health: Health,
-    /// The secrets of the requests that published volumes, by the volumes' keys: for requests that take them
-    /// back and bring none.
+    /// The secrets of the requests that published volumes, by the volumes' keys: for unpublish requests
+    /// without secrets.
     pub published_with: Cache<String, Secrets>,
-    /// Clients that are daemons of rbd-mirror, by cluster and client: they stay that.
+    /// Clients that are daemons of rbd-mirror, by cluster and client. This never changes.
     pub mirror_daemons: Cache<(String, String), ()>,
     /// The schedules of mirrored images, by their ids.
     pub schedules: Brief<Option<Schedule>>,
     /// The options of pools.
     pub pool_options: Brief<PoolOptions>,
-    /// Images that this daemon has enabled the replication of, by their ids, to the end and like this.
+    /// Images whose replication this daemon has enabled completely, by their ids, with the terms.
     pub enabled: Brief<ReplicationTerms>,
-    /// Images that this daemon has promoted to the end, schedule and all, by their ids, and the schedules
-    /// that were asked for then.
+    /// Images that this daemon has promoted completely, schedule included, by their ids, with the schedules
+    /// of the requests.
     pub scheduled: Brief<Option<Schedule>>,
-    /// Pools that can be mirrored, and those of which nothing is, as they begin their keys.
+    /// Pools whose images can be mirrored, and pools without a mirrored image, by the prefix of their keys.
     pub mirrored: Brief<()>,
     pub unmirrored: Brief<()>,
-    /// Volumes that are copied anew, by their keys.
+    /// Volumes that are being copied anew, by their keys.
     pub resyncs: Brief<()>,
 }

@@ -1,13 +1,13 @@
 //! The RBD backend: volumes that are images of a Ceph cluster.
 //!
-//! The cluster is the truth. What is needed to answer a request again lies in it:
+//! The cluster is the source of truth. It stores what is needed to answer a repeated request:
 //!
 //! | what | where |
 //! |---|---|
-//! | a volume | image `csi-vol-[SLUG-]KEY`, from the name in the request; its id is the incarnation |
-//! | the same where topology chose the pool | image `csi-vol-[SLUG-]KEY.POOL`: the pool with the registry |
-//! | where that is | a lock on the object `cephlet.name.KEY` in the registry, whose tag is the pool |
-//! | how it was asked for | `cephlet.request` in the image's metadata |
+//! | a volume | image `csi-vol-[SLUG-]KEY`, from the name in the request; the image's id is the incarnation |
+//! | a volume whose pool topology chose | image `csi-vol-[SLUG-]KEY.POOL`: the pool with the registry |
+//! | that pool | a lock on the object `cephlet.name.KEY` in the registry, whose tag is the pool |
+//! | the request for a volume | `cephlet.request` in the image's metadata |
 //! | how it is replicated | `cephlet.replication` in the image's metadata |
 //! | a snapshot | snapshot `csi-snap-KEY-R` of its source |
 //! | the name of a snapshot | a lock on the object `cephlet.snap.KEY`, whose tag is `IMAGE@csi-snap-KEY-R` |
@@ -16,9 +16,9 @@
 //! | a copy that is being made | image `csi-tmp-…`, renamed when it is whole |
 //! | a deleted volume that is large or needed | image `csi-held-<id>`, until it is removed |
 //!
-//! [`names`] has the names; `image`, `snapshot`, `publish` and `mirror` the operations; `node` the devices,
-//! `jobs` what is done in the background, [`tool`] what is asked of a cluster. They share a `context`, with
-//! its `memory`, and nothing else.
+//! [`names`] has the names; `image`, `snapshot`, `publish` and `mirror` the operations; `node` the devices;
+//! `jobs` the background work; [`tool`] the requests to a cluster. They share a `context`, with its `memory`,
+//! and nothing else.
 
 mod context;
 mod header_lock;
@@ -72,8 +72,8 @@ pub struct Rbd {
 }
 
 impl Rbd {
-    /// The volumes of `clusters`, reached through `tool`, for the node of `identity`; what is done in the
-    /// background is done by `jobs`.
+    /// The volumes of `clusters`, reached through `tool`, for the node of `identity`. `background` has what
+    /// the background work needs.
     pub fn new(
         clusters: Arc<Clusters>,
         tool: Arc<dyn RbdTool>,
@@ -103,7 +103,7 @@ impl Rbd {
             renames,
             fences,
         });
-        // The queue must not keep what it works for.
+        // The queue must not keep the context alive.
         let weak = Arc::downgrade(&context);
         context.jobs.run_by(move |call, job| run::run_for(&weak, call, job));
         let node = Node::new(Arc::clone(&context), mapper);
@@ -116,7 +116,7 @@ impl Backend for Rbd {
         NAME
     }
 
-    /// The nodes of a publication are locks on every single image: two processes each.
+    /// Published nodes are locks on each single image. A list of them would take two processes an image.
     fn traits(&self) -> Traits {
         Traits { is_remote: true, lists_published_nodes: false }
     }

@@ -20,23 +20,22 @@ const TEMPORARY: &str = "csi-tmp-";
 const RETAINED: &str = "csi-held-";
 const SNAPSHOT: &str = "csi-snap-";
 const TRANSIENT: &str = "csi-copy-";
-/// How the snapshot begins from which rbd-mirror makes the first copy of an image with a journal. It goes
-/// with what is replayed next; of a primary, when that copy is whole.
+/// The prefix of the snapshot from which rbd-mirror makes the first copy of an image with a journal. On the
+/// copy, the next replay removes it; on the primary, it is removed when that copy is whole.
 pub(crate) const FIRST_COPY: &str = ".rbd-mirror.";
 
-/// The key in an image's metadata of its creation record. Keys without a leading dot are mirrored by
-/// rbd-mirror.
+/// The metadata key of an image's creation record. rbd-mirror mirrors keys without a leading dot.
 pub(crate) const RECORD_KEY: &str = "cephlet.request";
-/// The key of what was asked of a volume's replication.
+/// The key of the terms of a volume's replication.
 pub(crate) const REPLICATION_KEY: &str = "cephlet.replication";
-/// The key of which image of a volume that is mirrored by a journal was demoted last, by its id. The copy has
-/// another id, and the same metadata once it has come so far.
+/// The key of the id of the image that was demoted last, of a volume that is mirrored by a journal. The copy
+/// has another id, and the same metadata once the journal was replayed that far.
 pub(crate) const DEMOTED_KEY: &str = "cephlet.demoted";
-/// What a copy has under it that was made of a volume that was demoted some day: no image has this id.
+/// The value of [`DEMOTED_KEY`] in a clone of a volume that was ever demoted. No image has this id.
 pub(crate) const NEVER_DEMOTED: &str = "none";
-/// The key of the name that the image of a deleted volume had as one.
+/// The key of the name that the image of a deleted volume had as a volume.
 pub(crate) const OBJECT_KEY: &str = "cephlet.object";
-/// How metadata keys begin that limit an image.
+/// The prefix of the metadata keys that limit an image.
 pub(crate) const LIMIT_KEY: &str = "conf_rbd_qos_";
 
 /// The controller's tag in `PREFIX TAG-KEY-R`.
@@ -50,7 +49,8 @@ pub(crate) fn is_volume(name: &str) -> bool {
     ids::volume_key(name).is_some()
 }
 
-/// What a copy is called while `tag`'s controller makes it, in the attempt for which `drawn` was drawn.
+/// The name of a copy while the controller with this tag makes it, in the attempt for which `drawn` was
+/// drawn.
 pub(crate) fn temporary(object: &str, tag: &str, drawn: &str) -> String {
     format!("{TEMPORARY}{tag}-{}-{drawn}", key_of(object))
 }
@@ -70,7 +70,7 @@ pub(crate) fn id_of_retained(name: &str) -> Option<&str> {
     name.strip_prefix(RETAINED).filter(|id| is_hex(id))
 }
 
-/// Whether an image of this name is for cephlet's own use, and no volume to anybody, though an ID can be
+/// Whether an image of this name is for cephlet's own use. Such an image is no volume, though an ID can be
 /// written for it.
 pub(crate) fn is_internal(name: &str) -> bool {
     name.starts_with(TEMPORARY) || name.starts_with(RETAINED)
@@ -87,17 +87,17 @@ pub(crate) fn refuse_internal(id: &VolumeId) -> Result<()> {
     Ok(())
 }
 
-/// What a snapshot is called whose ID has this `KEY-R`.
+/// The name of the snapshot whose ID has this `KEY-R`.
 pub(crate) fn snapshot(key_and_drawn: &str) -> String {
     format!("{SNAPSHOT}{key_and_drawn}")
 }
 
-/// `KEY-R` of a snapshot that was asked for; None for others, even where they are called alike.
+/// `KEY-R` of a snapshot that was asked for; None for others, even if their names are similar.
 pub(crate) fn in_snapshot(name: &str) -> Option<&str> {
     name.strip_prefix(SNAPSHOT).filter(|rest| ids::key_of_drawn(rest).is_some())
 }
 
-/// What the snapshot is called from which the copy of this temporary name is made.
+/// The name of the snapshot from which the copy of this temporary name is made.
 pub(crate) fn transient(temporary: &str) -> String {
     temporary.replacen(TEMPORARY, TRANSIENT, 1)
 }

@@ -1,5 +1,5 @@
-//! What a volume can be asked for beside its size: the parameters of the RBD backend, by the names ceph-csi
-//! gave them.
+//! The parameters of the RBD backend: what a request can specify beside the size. They have the names of
+//! ceph-csi where it has such parameters.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +50,7 @@ pub const LIMITS: [(&str, &str); 6] = [
     ("writeBps", "conf_rbd_qos_write_bps_limit"),
 ];
 
-/// How metadata keys begin that rbd takes for settings of the image (`rbd config image set`).
+/// The prefix of the metadata keys that rbd treats as settings of the image (`rbd config image set`).
 const SETTING: &str = "conf_";
 
 /// What the parameters of a volume say.
@@ -63,11 +63,11 @@ pub(crate) struct Settings {
     pub mounter: Mounter,
     /// Options of the mapping, for that mounter.
     pub map_options: Vec<String>,
-    /// The file system for stages that name none.
+    /// The file system for staging requests that name none.
     pub fs_type: Option<String>,
-    /// Limits, by the cluster's names; zero takes one away.
+    /// Limits, by the cluster's names; zero removes a limit.
     pub limits: Vec<(&'static str, u64)>,
-    /// Pools with their domains, of which topology chooses.
+    /// Pools with their domains, from which topology chooses.
     pub constrained: Vec<DomainPool>,
     /// Whether the volume says from which domain it can be reached.
     pub access: TopologyAccess,
@@ -108,15 +108,15 @@ impl Settings {
         Ok(())
     }
 
-    /// The same at a place that topology chose.
+    /// The settings at the place that topology chose.
     pub fn at(mut self, placed: Option<&Placed>) -> Self {
         let data_pool = placed.and_then(|placed| placed.data_pool.clone());
         self.layout.data_pool = data_pool.or(self.layout.data_pool);
         self
     }
 
-    /// Whether topology chooses the pool of a volume that is wanted like this: among the pools that are
-    /// named for that, or where a requirement speaks of domains and no pool is named.
+    /// Whether topology chooses the volume's pool: if the parameters name pools to choose from, or if they
+    /// name no pool and a requirement names domains.
     pub fn leave_pool_to(&self, wishes: &Wishes) -> bool {
         !self.constrained.is_empty() || (self.pool.is_none() && !wishes.is_empty())
     }
@@ -137,19 +137,19 @@ impl Settings {
         Ok(place)
     }
 
-    /// Where its name is registered if topology chooses the pool.
+    /// Where the volume's name is registered if topology chooses its pool.
     pub fn registry(&self, clusters: &Clusters) -> Result<Place> {
         placement::choose_registry(clusters, NAME, &self.wish())
     }
 
-    /// The file system a new volume is for: as its parameters say, else as it will be used.
+    /// The file system of a new volume: the one in its parameters, else the one of its intended uses.
     pub fn fs_type_for(&self, uses: &[Capability]) -> Option<String> {
         self.fs_type.clone().or_else(|| file_system_of(uses))
     }
 }
 
 impl Layout {
-    /// Refuses what rbd would only refuse after it has begun.
+    /// Refuses a layout that rbd would refuse only after it has begun.
     fn check(&self) -> Result<()> {
         let Some((unit, _)) = self.striping else { return Ok(()) };
         let object = self.object_size.unwrap_or(DEFAULT_OBJECT_SIZE);
@@ -162,7 +162,7 @@ impl Layout {
     }
 }
 
-/// What mutable parameters say, by the cluster's names.
+/// The limits in mutable parameters, by the cluster's names.
 pub(crate) fn limits(mutable: &Map) -> Result<Vec<(&'static str, u64)>> {
     mutable.iter().map(|(key, value)| limit(key, value)).collect()
 }
@@ -180,7 +180,7 @@ fn limit(key: &str, value: &str) -> Result<(&'static str, u64)> {
     Ok((name, value.parse().map_err(|_| bad())?))
 }
 
-/// The name `rbd config` has for a limit that stands in an image's metadata under `key`.
+/// The name that `rbd config` has for the limit whose metadata key is `key`.
 pub(crate) fn setting(key: &str) -> &str {
     key.strip_prefix(SETTING).unwrap_or(key)
 }
@@ -240,7 +240,7 @@ fn features(value: &str) -> Result<BTreeSet<String>> {
     Ok(asked)
 }
 
-/// Bytes: a number, perhaps with K or M.
+/// A number of bytes, with K, M or no suffix.
 fn bytes(key: &str, value: &str) -> Result<u64> {
     let (digits, factor) = match value.strip_suffix(['K', 'k']) {
         Some(digits) => (digits, 1 << 10),

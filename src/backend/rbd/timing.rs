@@ -1,61 +1,60 @@
-//! Every pause and grace of this backend, and why it is as long as it is.
+//! Every pause and grace of this backend, and the reason for its length.
 
 use std::time::Duration;
 
 /// How long to wait for each thing in a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
-    /// Between two looks at something that another process ends soon.
+    /// The pause between two looks at something that another process ends soon.
     pub poll: Duration,
-    /// A name without an image, or a second name of one, belongs for so long to whoever may be making or
-    /// renaming it. Far longer than that takes; then it is what a killed command left.
+    /// For this long, a name without an image, or an image's second name, belongs to a controller that may be
+    /// making or renaming the image. Both take far less. Afterwards the name is what a killed command left.
     pub orphan_name_grace: Duration,
-    /// An image that is older than this and has no record never gets one from whoever made it: a new one has
-    /// it from birth.
+    /// The maker of an image that is older than this and has no record never writes one: cephlet's images
+    /// have it from the start.
     pub record_grace: Duration,
-    /// So long another controller's claim of a volume's name is watched before it counts as dead. Far longer
-    /// than it takes until a volume is there once its name is claimed.
+    /// How long another controller's claim of a volume's name is watched before it counts as dead. From a
+    /// claim to the volume takes far less.
     pub claim_grace: Duration,
     /// The same for a snapshot, which may have to wait half a minute for a client that died.
     pub snapshot_claim_grace: Duration,
     /// A client that was killed counts as a watcher for up to 30 s.
     pub dead_client: Duration,
-    /// Between two looks whether such a client is forgotten.
+    /// The pause between two looks whether the cluster has forgotten such a client.
     pub dead_client_poll: Duration,
-    /// A client that was cut off registers its watch again within a minute, where it may. One that has not
-    /// for so long never will.
+    /// A client that was cut off registers its watch again within a minute, if the cluster lets it. A client
+    /// without a watch for this long never does.
     pub lost_watch: Duration,
-    /// Without the tools nobody can be asked whether a volume is still published: a map is begun only so soon
-    /// after it was asked for that the volume was hardly given to another node meanwhile.
+    /// Without Ceph's tools a node cannot check that a volume is still published. It begins a map only this
+    /// soon after the request, so the volume was hardly published to another node meanwhile.
     pub blind_map: Duration,
     /// A command that reads or changes an image has it open for less than this; a client that is seen for
-    /// longer uses it.
+    /// longer is a user.
     pub command_watches: Duration,
-    /// So long a deletion by another controller is waited for.
+    /// How long to wait for a deletion by another controller.
     pub deletion_wait: Duration,
-    /// What may pass between taking the deletion lock and asking for the removal.
+    /// The longest time between taking the deletion lock and starting the removal.
     pub deletion_decision: Duration,
-    /// So long a removal is asked for again of an image that clients have open: they may be dead, and be
-    /// forgotten one after the other.
+    /// How long to repeat the removal of an image that clients have open. They may be dead, and the cluster
+    /// forgets one after the other.
     pub removal_repeats: Duration,
-    /// Between two of these.
+    /// The pause between two such attempts.
     pub removal_pause: Duration,
-    /// From the removal of a clone to the look at its parent: other clones may go meanwhile.
+    /// From the removal of a clone to the look at its parent: other clones may be removed meanwhile.
     pub parent_check: Duration,
-    /// Between two looks for what was left over.
+    /// The pause between two searches for leftovers.
     pub sweep_interval: Duration,
-    /// A copy of another controller that is older than this is not being made any more.
+    /// Another controller's copy that is older than this counts as abandoned.
     pub abandoned_copy: Duration,
-    /// So long a mirrored copy is waited for that is being made and goes on no further, while the other site
-    /// is up.
+    /// How long to wait for a mirrored copy in progress that does not advance, while the other site is up.
     pub copy_goes_on: Duration,
-    /// The same while the other site gives no sign of life: what is known of it is up to half a minute old.
+    /// The same while the other site gives no sign of life. Its status is up to half a minute old.
     pub copy_stands_still: Duration,
-    /// Between two looks at such a copy.
+    /// The pause between two looks at such a copy.
     pub copy_look: Duration,
-    /// A command that changes the role of an image has ended within this, and its watch if it was killed.
+    /// Within this time a command that changes an image's role has ended, or, if it was killed, its watch.
     pub role_change: Duration,
-    /// So long a count of parents is believed: it gets less when somebody flattens one of them.
+    /// How long a count of parents is trusted: it decreases when a parent is flattened.
     pub parent_count_valid: Duration,
 }
 
@@ -92,11 +91,11 @@ impl Default for Timing {
 /// How long to wait for each thing on this node.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeTiming {
-    /// A command of an earlier daemon that is mapping an image ends soon where its cluster answers.
+    /// For an earlier daemon's command that is mapping an image: it ends soon if its cluster answers.
     pub earlier_map: Duration,
-    /// rbd-nbd hears of a new size from the cluster, asks for it and passes it to the kernel.
+    /// For rbd-nbd to hear of a new size from the cluster, to ask for it and to pass it to the kernel.
     pub growth: Duration,
-    /// Between two looks at one of these: neither can be waited for.
+    /// The pause between two looks at either: no event announces them.
     pub poll: Duration,
 }
 

@@ -9,8 +9,8 @@
 //! | staging | part of the publishing on the node | rpcs of its own |
 //!  the target path | left to the orchestrator | made and removed, unless it was there |
 //! | a second target in a single-node mode | FAILED_PRECONDITION | as `CEPHLET_SINGLE_NODE_TARGETS` says |
-//! | taking back what is absent | NOT_FOUND | OK |
-//! | deleting what snapshots would keep | FAILED_PRECONDITION | OK, the snapshots live on |
+//!  unpublishing an absent volume | NOT_FOUND | OK |
+//!  deleting a volume that snapshots need | FAILED_PRECONDITION | OK, the snapshots live on |
 //! | sizes | unsigned | signed |
 //! | health | of the controller, and of the node: whether it can attach anything | of the plugin |
 

@@ -1,4 +1,4 @@
-//! Chains of clones that are as long as they may be.
+//! Chains of clones of the greatest length.
 
 use cephlet::proto::csi_v1::CreateVolumeRequest;
 
@@ -6,7 +6,7 @@ use crate::support::client::Answer;
 use crate::support::requests::*;
 use crate::support::{Client, Corner, MIB};
 
-/// So many parents an image may have.
+/// The most parents that an image may have.
 const DEEPEST: usize = 8;
 const MIBS: i64 = 8;
 /// Many small objects: a flatten that is killed has some of them half done.
@@ -20,11 +20,11 @@ pub struct Chain<'a> {
 }
 
 impl<'a> Chain<'a> {
-    /// As long as it may be, with content.
+    /// A chain of the greatest length, with content.
     #[track_caller]
     pub fn grow(corner: &'a Corner, client: &Client) -> Self {
         let root = client.create(&corner.volume_with("root", MIBS, &LAYOUT)).expect("create").volume_id;
-        // Every object has data: one that a flatten loses is missed.
+        // Every object has data, so that an object that a flatten loses is missed.
         let content: Vec<u8> = (0..MIBS * MIB).map(|at| (at >> 8) as u8 | 1).collect();
         corner.poke(&root, 0, &content);
         let mut chain = Self { corner, volumes: vec![root], snapshots: Vec::new() };
@@ -51,12 +51,12 @@ impl<'a> Chain<'a> {
         self.try_copy(client, name).expect("copy")
     }
 
-    /// The same, unless it is refused.
+    /// The same, but it may be refused.
     pub fn try_copy(&self, client: &Client, name: &str) -> Answer<String> {
         client.create(&self.request(name)).map(|made| made.volume_id)
     }
 
-    /// What asks for it.
+    /// The request for such a copy.
     pub fn request(&self, name: &str) -> CreateVolumeRequest {
         let volume = self.corner.volume_with(name, MIBS, &LAYOUT);
         from_snapshot(volume, self.snapshots.last().expect("a snapshot"))

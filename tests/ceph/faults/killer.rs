@@ -1,5 +1,5 @@
-//! Commands that change something are killed a random time after they began, as many as a test wants: their
-//! place is taken by scripts, which use up one file with a delay for each kill.
+//! Kills as many commands as a test wants, each a random time after it began. Scripts take the place of the
+//! commands; each kill uses up one file with a delay.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use crate::support::requests::delete;
 use crate::support::stub::{BEHIND, install};
 use crate::support::{Client, Cluster, Code, Corner, Daemon, Failure, LONG_PATIENCE, Scratch, is_full};
 
-/// What all kills of a test may take, on a machine that has other things to do.
+/// How long all kills of a test may take, on a machine that has other things to do.
 const TORMENT: Duration = Duration::from_secs(1200);
 /// More than the clusters of tests take to forget a client that died: 10 s.
 const FORGOTTEN: Duration = Duration::from_secs(60);
-/// No test needs as many.
+/// More than any test needs.
 const ROUNDS: usize = 20;
-/// In microseconds: as long as a command takes on a machine that has nothing else to do.
+/// The longest delay in microseconds: as long as a command takes on a machine that has nothing else to do.
 const LONGEST: u64 = 60_000;
 
 /// How many commands are killed in each test, at random moments.
@@ -30,13 +30,13 @@ pub fn kills() -> usize {
 pub struct Kills {
     /// The scripts.
     directory: PathBuf,
-    /// Files with the delays of the next, and files for those that were killed.
+    /// Files with the delays of the next kills, and files for the commands that were killed.
     delays: PathBuf,
     killed: PathBuf,
 }
 
 impl Kills {
-    /// Of commands with these words. One at a time is killed of all that share `turn`.
+    /// Kills commands with these words. Of all commands that share `turn`, one at a time is killed.
     pub fn of(words: &[&str], scratch: &Scratch, turn: &Path) -> Self {
         let [directory, delays, killed] = ["scripts", "delays", "killed"].map(|name| scratch.dir(name));
         let places = [&delays, &killed, turn].map(|path| text(path).to_string());
@@ -51,7 +51,7 @@ impl Kills {
         format!("{}:{BEHIND}", self.directory.display())
     }
 
-    /// Has the next `count` commands killed, within so many microseconds.
+    /// Arms kills of the next `count` commands, each after at most `longest` microseconds.
     pub fn arm(&self, longest: u64, count: usize) {
         let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64) | 1;
         eprintln!("{count} kills, seed {seed:#x}");
@@ -80,12 +80,12 @@ impl Kills {
     /// Kills no more for now.
     pub fn spare(&self) {
         for delay in fs::read_dir(&self.delays).expect("the delays").flatten() {
-            // One that is gone was used at this moment.
+            // A file that is gone was used at this moment.
             let _ = fs::remove_file(delay.path());
         }
     }
 
-    /// Asks until it is told that all is well, not much longer than commands are killed.
+    /// Repeats `ask` until it succeeds, not much longer than commands are killed.
     #[track_caller]
     pub fn insist<T>(&self, cluster: &Cluster, ask: impl Fn() -> Answer<T>) -> T {
         let (mut calm, mut forgotten) = (None, false);
@@ -124,7 +124,7 @@ pub struct Killer {
 }
 
 impl Killer {
-    /// Of all commands that change something.
+    /// Kills all commands that change something.
     #[track_caller]
     pub fn start() -> Self {
         Self::of(&[
@@ -141,13 +141,13 @@ impl Killer {
         ])
     }
 
-    /// Of commands with these words.
+    /// Kills commands with these words.
     #[track_caller]
     pub fn of(words: &[&str]) -> Self {
         let corner = Corner::new();
         let setup = corner.setup();
         let kills = Kills::of(words, &setup.scratch, &corner.cluster.dir().join("killing"));
-        // What waits for a dead client must not keep the others from running.
+        // Commands that wait for a dead client must not keep the others from running.
         let setup = setup.set("CEPHLET_WORKERS", 32).set("CEPHLET_TOOLS", 32);
         let daemon = setup.set("CEPHLET_TOOL_PATH", kills.tool_path()).start();
         Self { daemon, corner, kills }
@@ -157,15 +157,15 @@ impl Killer {
         self.daemon.client()
     }
 
-    /// What a short command takes now, and half of that, in microseconds.
+    /// One and a half times the present duration of a short command, in microseconds.
     fn time_of_a_command(&self) -> u64 {
         let begun = Instant::now();
         self.corner.images();
         u64::try_from(begun.elapsed().as_micros() * 3 / 2).expect("a short time")
     }
 
-    /// Does it again until as many commands were killed as a test wants. Each round should have all of them
-    /// killed, and some come to nothing: on a machine that is faster for a while they end before.
+    /// Repeats `round` until as many commands were killed as a test wants. Each round should kill all of
+    /// them, but on a machine that is faster for a while some commands end before their kill.
     #[track_caller]
     pub fn rounds(&self, round: impl Fn()) {
         for _ in 0..ROUNDS {
@@ -178,7 +178,7 @@ impl Killer {
         panic!("only {} were killed in {ROUNDS} rounds", self.kills.killed());
     }
 
-    /// Kills commands of these requests, all at once, until each was answered well; gives the answers.
+    /// Sends all requests at once, and kills their commands until each succeeds; returns the answers.
     #[track_caller]
     pub fn torment<T: Send>(
         &self,
@@ -205,7 +205,7 @@ impl Killer {
         self.kills.insist(self.corner.cluster, || ask(&client))
     }
 
-    /// Does something for many, four at a time, undisturbed.
+    /// Does something for each item, four at a time, without kills.
     #[track_caller]
     pub fn each<T: Sync, U: Send>(&self, of: &[T], act: impl Fn(&Client, &T) -> U + Sync) -> Vec<U> {
         let (client, act) = (self.client(), &act);
@@ -218,27 +218,27 @@ impl Killer {
         of.chunks(4).flat_map(some_at_once).collect()
     }
 
-    /// Deletes these; nothing is left.
+    /// Deletes these volumes, and asserts that nothing is left.
     #[track_caller]
     pub fn clear(&self, ids: &[String]) {
         assert_eq!(self.kills.left(), 0, "commands are killed still");
-        // A command that was killed may be forgotten only in a while.
+        // The cluster may take a while to forget a killed command.
         self.each(ids, |_, id| self.insist(|client| client.delete_volume(&delete(id))));
         self.corner.await_objects(&[]);
         self.daemon.assert_well();
     }
 }
 
-/// Ceph before Reef keeps the watcher of a client for ever that was killed at the moment when it began to
-/// watch (tracker.ceph.com/issues/58120), until the OSD looks anew at who is there. Those who live watch
+/// If a client is killed at the moment when it begins to watch, Ceph before Reef keeps its watcher for ever
+/// (tracker.ceph.com/issues/58120), until the OSD was down and checks its clients anew. Live clients watch
 /// again by themselves.
 fn forget_the_dead(cluster: &Cluster, failure: &Failure) {
     eprintln!("all that were killed should be forgotten: {failure:?}");
     cluster.ceph(&["osd", "down", "0"]);
 }
 
-/// What runs in place of a tool. Beside others a command would not come far before its time is over, so one
-/// at a time is killed.
+/// The script in place of a tool. It kills one command at a time, as beside other commands a command would
+/// not come far before its kill.
 fn script(tool: &str, words: &[&str], [delays, killed, turn]: &[String; 3]) -> String {
     let words: Vec<String> = words.iter().map(|word| format!("*' {word} '*")).collect();
     format!(

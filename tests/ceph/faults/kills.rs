@@ -7,12 +7,12 @@ use crate::support::requests::*;
 use crate::support::shape::is_image_of;
 use crate::support::{Client, MIB, object_of};
 
-/// So many requests at once: each is hit several times.
+/// The number of requests at once: each is hit several times.
 const REQUESTS: usize = 20;
 const MIBS: i64 = 8;
 const SIZE: i64 = MIBS * MIB;
 
-/// A volume with content, and what its content comes to.
+/// A volume with content, and its checksum.
 fn filled(killer: &Killer) -> (String, Checksum) {
     let id = killer.client().create(&killer.corner.volume("source", MIBS)).expect("create").volume_id;
     killer.corner.fill(&id);
@@ -24,7 +24,7 @@ fn snapshot_of(client: &Client, name: &str, id: &str) -> String {
     client.create_snapshot(&snapshot(name, id)).expect("snapshot").snapshot.snapshot_id.clone()
 }
 
-/// Copies of one volume with content, which is gone itself, and what their content comes to.
+/// Copies of a volume with content, which is deleted itself, and the checksum of their content.
 fn copies(killer: &Killer) -> (Vec<String>, Checksum) {
     let (source, sum) = filled(killer);
     let snap = snapshot_of(&killer.client(), "origin", &source);
@@ -38,10 +38,10 @@ fn copies(killer: &Killer) -> (Vec<String>, Checksum) {
     (ids, sum)
 }
 
-/// What a flatten takes, in microseconds: half of it goes by before it copies anything.
+/// The duration of a flatten in microseconds: half of it passes before anything is copied.
 const FLATTEN: u64 = 120_000;
 
-/// How many volumes there are. What is left of killed copies may be removed later.
+/// The number of volumes. Leftovers of killed copies do not count, as they may be removed later.
 fn volumes(killer: &Killer) -> usize {
     killer.corner.images().iter().filter(|name| name.starts_with("csi-vol-")).count()
 }
@@ -142,7 +142,7 @@ fn deletions_whose_commands_are_killed() {
     let killer = Killer::start();
     killer.rounds(|| {
         let (ids, sum) = copies(&killer);
-        // Half of them have a snapshot, which outlives them.
+        // Half of the copies have a snapshot, which outlives them.
         let snaps: Vec<String> = ids
             .iter()
             .step_by(2)

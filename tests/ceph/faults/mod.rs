@@ -1,6 +1,6 @@
-//! RBD where everything fails: its commands are killed at random moments, its cluster stands still, the
-//! daemon's disk is full. Requests are refused in time and clearly, and when they are repeated everything is
-//! as it should be and nothing is left over.
+//! RBD under failures: commands are killed at random moments, the cluster stands still, the daemon's disk is
+//! full. Requests are refused in time and with a clear reason. When they are repeated, they succeed and leave
+//! nothing over.
 
 pub mod chain;
 pub mod killer;

@@ -12,11 +12,11 @@ use crate::support::{Client, Cluster, Code, Daemon, LONG_PATIENCE, PATIENCE, Set
 
 /// How long a client waits while the cluster stands still.
 const DEADLINE: Duration = Duration::from_secs(35);
-/// What a command may take until it is killed, and before that: also where nothing stands still.
+/// The time after which a command is killed. Commands of a cluster that runs take less.
 const TOOL_TIMEOUT: &str = "20s";
 const MIBS: i64 = 8;
 
-/// A cluster of one's own, and a daemon that serves it.
+/// A cluster for this test alone, and a daemon that serves it.
 struct Scene {
     cluster: Cluster,
     daemon: Daemon,
@@ -42,7 +42,7 @@ impl Scene {
         Self { cluster, daemon, volumes }
     }
 
-    /// The calls under test, by a client that waits for so long.
+    /// The calls under test, by a client with this deadline.
     fn calls(&self, deadline: Duration) -> Vec<(&'static str, Call)> {
         let [source, deleted, shot, published] = self.volumes.clone().try_into().expect("four volumes");
         let copy = from_volume(volume_of("copy"), &source);
@@ -60,7 +60,7 @@ impl Scene {
         ]
     }
 
-    /// Has all calls made while a daemon of the cluster stands still, half of them begun before it does.
+    /// Makes all calls while a daemon of the cluster stands still; half of them begin before it does.
     fn endure(&self, who: &str) {
         let calls = self.calls(DEADLINE);
         let client = self.daemon.client();
@@ -96,7 +96,7 @@ impl Scene {
         }
     }
 
-    /// Calls until it succeeds. For now it may be refused: a client that was killed is not forgotten yet.
+    /// Calls until it succeeds. Until the cluster forgets a killed client, the call may be refused.
     fn insist<T>(&self, what: &str, call: impl Fn() -> Answer<T>) -> T {
         let until = Instant::now() + LONG_PATIENCE;
         loop {
@@ -110,7 +110,7 @@ impl Scene {
         }
     }
 
-    /// Deletes everything; nothing is left.
+    /// Deletes everything, and asserts that nothing is left.
     fn clear(&self) {
         let client = self.daemon.client();
         let snap = client
@@ -144,7 +144,7 @@ impl Scene {
 
 type Call = Box<dyn Fn(&Client) -> Answer<()> + Send + Sync>;
 
-/// The call that the request belongs to, by a client that waits for so long.
+/// The call that the request belongs to, by a client with this deadline.
 fn asking<Q: Rpc>(request: Q, deadline: Duration) -> Call {
     Box::new(move |client| ask(&client.channel, &request, deadline).map(drop))
 }
@@ -190,10 +190,10 @@ fn a_daemon_that_dies_while_the_osd_hangs_starts_again() {
     for one in running {
         assert!(one.join().expect("a call").is_err());
     }
-    // The cluster stands still all the time.
+    // The cluster still stands still.
     scene.daemon.restart();
     assert!(scene.daemon.client().is_ready());
-    // What is said of a volume there is no cluster for right now.
+    // A question about a volume whose cluster does not answer now.
     let answer = asking(get(&scene.volumes[0]), DEADLINE)(&scene.daemon.client());
     assert!(answer.is_err(), "{}", object_of(&scene.volumes[0]));
     drop(paused);

@@ -9,7 +9,7 @@ use crate::support::requests::delete;
 use crate::support::sites::{Site, sites_with};
 use crate::support::{Code, Failure, await_that, object_of};
 
-/// What changes something, but for a promotion by force, which outlives its daemon and is never ended.
+/// All changes except a promotion by force, which outlives its daemon and is never ended.
 const CHANGES: [&str; 7] = [
     "mirror image enable",
     "mirror image disable",
@@ -22,7 +22,7 @@ const CHANGES: [&str; 7] = [
 /// How many commands are killed in each step.
 const KILLS: usize = 30;
 const ROUNDS: u8 = 20;
-/// What one of them takes at most, in microseconds, on a machine that has nothing else to do.
+/// The longest time of one of them, in microseconds, on a machine that has nothing else to do.
 const LONGEST: u64 = 120_000;
 /// The same of a resync, which is one write.
 const RESYNC: u64 = 60_000;
@@ -31,12 +31,12 @@ const RESYNC: u64 = 60_000;
 struct Tormented<'a> {
     site: Site,
     kills: Kills,
-    /// In each step, at both sites.
+    /// The number of kills in each step, at both sites.
     done: &'a RefCell<BTreeMap<&'static str, usize>>,
 }
 
 impl Tormented<'_> {
-    /// Asks for a step until it is done, while its commands are killed.
+    /// Repeats a step until it is done, while its commands are killed.
     #[track_caller]
     fn step(&self, name: &'static str, longest: u64, ask: impl Fn(&Site) -> Answer<()>) {
         let (mut done, before) = (self.done.borrow_mut(), self.kills.killed());
@@ -54,7 +54,7 @@ impl Tormented<'_> {
         assert_eq!(self.site.is_primary(id), Some(false));
     }
 
-    /// What was killed between a demotion and the promotion after it is promoted by force.
+    /// Promotes a volume. If a kill hit it between its demotion and this promotion, it is promoted by force.
     #[track_caller]
     fn promote(&self, id: &str) {
         self.site.await_demotion(id);
@@ -102,8 +102,8 @@ fn replication_whose_commands_are_killed() {
     [&main, &backup].into_iter().for_each(|it| it.site.daemon.assert_well());
 }
 
-/// Broken off before it was written into the journal, a demotion looks as if it was done, and the other site
-/// waits for it for ever.
+/// A demotion that is killed before it was written into the journal looks done, and the other site waits for
+/// it for ever.
 #[test]
 #[ignore = "random: tests/run --full"]
 fn a_journal_whose_demotions_are_killed() {
@@ -148,7 +148,7 @@ fn there_and_back(main: &Tormented<'_>, backup: &Tormented<'_>, id: &str, round:
     await_that("the copy goes", || backup.site.image(id).map_or(Ok(()), |image| Err(image.to_string())));
 }
 
-/// The other site takes over by force, and what is here is given up for what is there.
+/// The other site takes over by force, and the volume here is given up for a copy of the one there.
 #[track_caller]
 fn copy_anew(main: &Tormented<'_>, backup: &Tormented<'_>, id: &str, round: u8) {
     main.site.fill(id, 1, round);
@@ -162,7 +162,7 @@ fn copy_anew(main: &Tormented<'_>, backup: &Tormented<'_>, id: &str, round: u8) 
     main.step("resync", RESYNC, |site| match site.resync(id, true) {
         Ok(true) => Ok(()),
         Ok(false) => Err(later("it is being copied".into())),
-        // The daemons of rbd-mirror have not seen yet that the two went different ways.
+        // The daemons of rbd-mirror have not seen yet that the two images differ.
         Err(refused) if refused.code == Code::FAILED_PRECONDITION => Err(later(refused.message)),
         Err(failure) => Err(failure),
     });

@@ -1,5 +1,5 @@
-//! The daemon's own disk is full: what needs more of it is refused with a word about it, removals go on,
-//! nothing is lost, and all is well when there is room again.
+//! The daemon's own disk is full: requests that need room are refused with that reason, removals go on,
+//! nothing is lost, and everything works when there is room again.
 
 use std::fs;
 
@@ -21,14 +21,14 @@ fn a_full_disk_under_the_journal_is_reported_and_loses_nothing() {
     let before = corner.shape();
     let [doomed, last] = ["doomed", "last"].map(make);
 
-    // Deletions are recorded in the room that the journal has kept; the rest of a controller records nothing.
+    // Deletions are recorded in the journal's reserved room; other calls of a controller record nothing.
     let ballast = fill_up(&state);
     client.delete_volume(&delete(&doomed)).expect("removals go on");
     client.controller_get_volume(&get(&old)).expect("get");
     client.list_volumes(&page(0, "")).expect("list");
     daemon.assert_well();
 
-    // A start with a full disk works, and knows what it has to know.
+    // A start with a full disk works, and the daemon still knows its records.
     daemon.restart();
     let client = daemon.client();
     client.controller_get_volume(&get(&old)).expect("get");

@@ -22,14 +22,14 @@ fn is_grown_at_stage(fs_type: &str, mib: i64) {
     assert_eq!(checksum(&scene.path("copy/file")), before);
     fs::write(scene.path("copy/other"), "only here").expect("write");
     assert!(!scene.path("source/other").exists());
-    // The source first: the copy lives on.
+    // The source is deleted first: the copy lives on.
     scene.retire(&source, &[], &["source"]);
     assert_eq!(checksum(&scene.path("copy/file")), before);
     scene.retire(&copy, &[], &["copy"]);
     scene.assert_clean();
 }
 
-/// A device for reading only cannot have its journal replayed, and another node may read it too.
+/// The journal on a read-only device cannot be replayed, and another node may read the device, too.
 #[test]
 fn a_copy_of_a_volume_in_use_is_read_after_it_was_staged_for_writing_once() {
     let scene = Scene::without_tools();

@@ -42,7 +42,7 @@ fn a_fenced_host_does_not_write_and_comes_back() {
     assert!(!written.status.success(), "UNSAFE: a host that is shut out has written");
     assert_eq!(fences.fences().as_deref(), Ok(&own.map(String::from)[..]), "monitors speak with it");
 
-    // What was mapped is given back before the host is let in again.
+    // The mappings are given back before the host is let in again.
     scene.unpublish(&volume, "target").expect("unpublish");
     scene.unstage(&volume, "stage").expect("unstage");
     fences.unfence(&own).expect("unfence");
@@ -55,8 +55,7 @@ fn a_fenced_host_does_not_write_and_comes_back() {
     fencing.assert_well();
 }
 
-/// A host that knows nothing of cephlet: an image of this name, mapped by a client that says to be at this
-/// address.
+/// A host without cephlet: an image of this name, mapped by a client that claims to be at this address.
 struct Stranger(PathBuf);
 
 impl Stranger {
@@ -102,7 +101,7 @@ fn only_whose_address_is_fenced_is_shut_out_however_it_is_written() {
     .into_iter()
     .enumerate()
     {
-        // A mapping that was shut out stays so.
+        // A mapping that was shut out stays shut out, so each round makes new ones.
         let other = Stranger::new(&format!("other-{number}"), hosts[1 - host]);
         let fenced = Stranger::new(&format!("fenced-{number}"), hosts[host]);
         assert!(other.writes() && fenced.writes(), "before {spelling}");

@@ -10,8 +10,8 @@ use crate::support::client::Answer;
 use crate::support::requests::*;
 use crate::support::{LONG_PATIENCE, MIB, PATIENCE};
 
-/// Waits until a process of this program other than the daemon waits for the disk, in state D: the helper in
-/// its call.
+/// Waits until a process of this program other than the daemon is in state D (it waits for the disk): the
+/// helper in its call.
 #[track_caller]
 fn await_hang(scene: &Scene) {
     let deadline = Instant::now() + PATIENCE;
@@ -77,8 +77,8 @@ fn killed_in_the_middle_of_a_map() {
     scene.assert_clean();
 }
 
-/// A map that nobody repeats is taken back all the same. Not tried with `rbd device map`, which was seen to
-/// wait for the cluster before it asks the kernel for anything.
+/// A map whose call no client repeats is taken back all the same. `rbd device map` is not tested, as it was
+/// seen to wait for the cluster before it asks the kernel for anything.
 #[test]
 #[ignore = "long: tests/run --full"]
 fn abandoned_in_the_middle_of_a_map() {
@@ -93,7 +93,7 @@ fn abandoned_in_the_middle_of_a_map() {
             _ => await_hang(&scene),
         }
         replace_daemon(&mut scene, hanging);
-        // The process of rbd-nbd goes on; what asks the kernel has died with the daemon.
+        // The process of rbd-nbd goes on; the process that asks the kernel has died with the daemon.
         let paused = if mounter == "rbd-nbd" {
             scene.unstage(&volume, "stage").expect_err("a map is under way");
             drop(paused);

@@ -20,7 +20,7 @@ fn one_daemon_as_one_user_does_it_all() {
     scene.assert_clean();
 }
 
-/// Written, taken away, given elsewhere, grown in use, kept in a snapshot, restored, compared.
+/// A volume is written, taken back, published again, grown, kept in a snapshot, restored and compared.
 fn carries_data(fs_type: &str, mib: i64) {
     let scene = Scene::new();
     let volume = scene.use_volume("one", mib, mount(fs_type), &[]);
@@ -90,7 +90,7 @@ fn a_block_volume_carries_data_and_grows() {
     scene.assert_clean();
 }
 
-/// What the node starts: to make a file system for the first time, and nothing else, unless it has to grow.
+/// The node starts a program only to make a file system for the first time, or to grow one.
 #[test]
 fn a_node_without_cephs_tools_starts_no_program_but_mkfs() {
     let scene = Scene::without_tools();

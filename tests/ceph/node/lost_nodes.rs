@@ -1,4 +1,4 @@
-//! A node that does not give a volume back when it is taken from it: its client is shut out, and no other.
+//! A node does not give back a volume that is taken from it: that node's client is shut out, and no other.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -30,7 +30,7 @@ pub(super) fn shut_out(cluster: &Cluster) -> Vec<(String, u32)> {
     text.lines().filter_map(entry).filter(|(address, _)| !address.ends_with(":0/0")).collect()
 }
 
-/// Where the clients are that have the image open.
+/// The addresses of the clients that have the image open.
 fn watchers(volume: &Volume) -> Vec<String> {
     let status = cluster().rbd(&["status", "--format=json", &volume.spec()]);
     let parts = status.split("\"address\":\"").skip(1);
@@ -45,7 +45,7 @@ fn only_client(volume: &Volume) -> String {
     })
 }
 
-/// What the nodes of the volume have written down.
+/// The record of the volume's nodes, in a lock on the image's header.
 fn clients(volume: &Volume) -> String {
     let id = volume.id.rsplit(':').next().expect("the image's id");
     cluster().rados(&[
@@ -63,10 +63,10 @@ fn take_from(scene: &Scene, volume: &Volume, node: &str) -> Answer<()> {
     scene.controller.client().controller_unpublish_volume(&unpublish_from(&volume.id, node)).map(drop)
 }
 
-/// The node says of a volume that it was shut out, wherever it is asked, and what to do.
+/// Every report of the node on a volume says that the volume was shut out, and what to do.
 #[track_caller]
 fn assert_told_shut_out(scene: &Scene, volume: &Volume) {
-    // The kernel's client hears of it a moment later.
+    // The kernel's client learns of the fence a moment later.
     let mut told =
         vec![scene.await_trouble(volume, "target", || ()), scene.await_trouble(volume, "stage", || ())];
     let shown = scene.node.client().controller_get_volume(&get(&volume.id)).expect("get");
@@ -115,7 +115,7 @@ fn a_lost_volume_is_taken_back(mounter: &str) {
 
     scene.retire(&volume, &[], &["stage"]);
     scene.retire(&other, &[], &["stage2"]);
-    // Nobody lifts it.
+    // No code lifts the fence.
     let left: Vec<_> = shut_out(cluster()).into_iter().filter(|entry| !before.contains(entry)).collect();
     assert_eq!(
         left.iter().map(|(address, _)| address).collect::<Vec<_>>(),
@@ -127,7 +127,7 @@ fn a_lost_volume_is_taken_back(mounter: &str) {
     scene.assert_clean();
 }
 
-/// The cluster cannot be reached from this machine, by anybody but its tools, which run on another one.
+/// This machine cannot reach the cluster; only the tools can, as they run on another machine.
 struct Cut(String);
 
 impl Cut {
@@ -146,15 +146,15 @@ impl Drop for Cut {
 
 /// A node that is to be lost.
 struct Lost {
-    /// Of Ceph's, on the node.
+    /// The tools of Ceph on the node.
     tools: &'static [&'static str],
     mounter: &'static str,
-    /// Its daemon dies while it is cut off.
+    /// Whether its daemon dies while it is cut off.
     dies: bool,
 }
 
-/// Writes so much that it is under way for as long as the cluster does not answer; says whether it was
-/// written.
+/// Begins a write that is large enough to last as long as the cluster does not answer; reports whether it
+/// succeeded.
 fn begin_writing(path: PathBuf) -> Receiver<bool> {
     let (told, written) = channel();
     spawn(move || {
@@ -181,8 +181,8 @@ pub(super) fn assert_written_elsewhere_stands(volume: &Volume) {
     cluster().rbd(&["snap", "rm", "--no-progress", &format!("{}@b", volume.spec())]);
 }
 
-/// Takes a snapshot, for which the kernel gives the image's lock up: frozen, the file system writes nothing
-/// for which it would take it again.
+/// Takes a snapshot, for which the kernel gives up the image's lock. The frozen file system writes nothing
+/// for which the kernel would take the lock again.
 fn take_snapshot(scene: &Scene, volume: &Volume, mounter: &str) -> String {
     let target = scene.path("target");
     run("fsfreeze", &["--freeze", text(&target)]);
@@ -193,7 +193,7 @@ fn take_snapshot(scene: &Scene, volume: &Volume, mounter: &str) -> String {
     taken.snapshot.snapshot_id.clone()
 }
 
-/// The node gives back what it had, and uses the volume again. What the other has written is no file system.
+/// The node gives back what it had, and uses the volume as a device: the other client wrote no file system.
 fn stage_anew(scene: &Scene, volume: Volume) -> Volume {
     scene.unpublish(&volume, "target").expect("unpublish");
     scene.unstage(&volume, "stage").expect("unstage");
@@ -205,7 +205,7 @@ fn stage_anew(scene: &Scene, volume: Volume) -> Volume {
 }
 
 /// A node is cut off for longer than its watch lives, with a write under way, and comes back after another
-/// client has written. One with tools holds no lock then: it has given that up for a snapshot.
+/// client has written. A node with tools holds no lock then: it has given the lock up for a snapshot.
 fn a_node_is_cut_off(lost: &Lost) {
     let mut scene = Scene::alone_with(lost.tools);
     let parameters = [("mounter", lost.mounter)];
@@ -269,7 +269,7 @@ fn a_node_that_was_cut_off_without_a_daemon_writes_nothing_when_it_is_back() {
     a_node_is_cut_off(&Lost { tools: CEPH, mounter: "rbd", dies: true });
 }
 
-/// It owns the lock.
+/// The node holds the image's lock.
 #[test]
 #[ignore = "long: tests/run --full"]
 fn a_node_without_tools_that_was_cut_off_writes_nothing_when_it_is_back() {
@@ -287,8 +287,8 @@ fn a_volume_of_rbd_nbd_that_is_taken_back_while_it_is_staged_is_lost_to_the_node
     a_lost_volume_is_taken_back("rbd-nbd");
 }
 
-/// One that the node has published to itself, as an orchestrator without a controller has it: nobody brings
-/// anything by which to tell.
+/// A volume that the node has published to itself, as for an orchestrator without a controller: no request
+/// brings a publish context by which to tell.
 #[test]
 #[ignore = "long: tests/run --full"]
 fn a_volume_of_the_nodes_own_that_is_shut_out_is_not_published() {
@@ -322,7 +322,7 @@ fn many_lives_shut_nobody_out() {
         scene.unstage(&volume, "stage").expect("unstage");
         take_from(&scene, &volume, "node-1").expect("take it from the node");
     }
-    // One that was there may have run out.
+    // An earlier entry may have expired.
     let new: Vec<String> = listed().lines().filter(|line| !before.contains(line)).map(String::from).collect();
     assert_eq!(new, Vec::<String>::new());
     assert_eq!(cluster().holders("rbd", volume.id.rsplit(':').next().expect("the image's id")), "");

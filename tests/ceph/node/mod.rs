@@ -1,5 +1,5 @@
-//! RBD volumes on a node, with the kernel's own driver: mapped, mounted, grown, copied, given back, whatever
-//! dies in between.
+//! RBD volumes on a node, with the kernel's own driver: mapped, mounted, grown, copied, given back, whichever
+//! process dies in between.
 
 pub mod scene;
 pub mod toolbox;

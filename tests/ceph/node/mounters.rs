@@ -1,4 +1,4 @@
-//! What maps an image when it is not the kernel through its own files: `rbd device map`, and rbd-nbd.
+//! Images that are not mapped through the kernel's own files: by `rbd device map`, and by rbd-nbd.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -40,7 +40,7 @@ fn a_process_maps_and_outlives_the_daemon() {
     scene.assert_clean();
 }
 
-/// Somebody puts another image in the place of the volume when the node has looked already.
+/// Another image takes the place of the volume after the node has looked at it.
 #[test]
 #[ignore = "long: tests/run --full"]
 fn a_process_that_maps_another_image_is_ended() {
@@ -85,7 +85,7 @@ fn take_away(device: &Path) {
     fs::write("/sys/bus/rbd/remove_single_major", format!("{number} force")).expect("take it away");
 }
 
-/// One that the node has published to itself is staged anew by whoever knows its secrets.
+/// A volume that the node has published to itself is staged anew by a caller that knows its secrets.
 #[test]
 #[ignore = "long: tests/run --full"]
 fn a_device_of_the_nodes_own_that_is_taken_away_is_replaced_by_a_stage() {
@@ -98,7 +98,7 @@ fn a_device_of_the_nodes_own_that_is_taken_away_is_replaced_by_a_stage() {
     refused(scene.publish(&volume, "stage", "second"), Code::FAILED_PRECONDITION, &parts);
     scene.unpublish(&volume, "target").expect("unpublish");
     refused(scene.publish(&volume, "stage", "target"), Code::FAILED_PRECONDITION, &parts);
-    // An operator who helps: the staging path alone is left of it.
+    // An operator unmounts the real mount: only the staging path is left of the volume.
     let [real] = mounts_below(&scene.node.path("run")).try_into().expect("one mount");
     run("umount", &[text(&real.point)]);
     refused(scene.publish(&volume, "stage", "target"), Code::FAILED_PRECONDITION, &parts);
@@ -133,7 +133,7 @@ fn a_device_that_is_taken_away_under_its_users_is_replaced() {
     }
 }
 
-/// Has device-mapper hold a device, which neither a process nor a mount does.
+/// Lets device-mapper hold a device, without a process or a mount.
 fn hold(device: &Path, name: &str) {
     run("modprobe", &["dm-mod"]);
     let table = format!("0 8192 linear {} 0", text(device));
@@ -171,7 +171,7 @@ fn what_stands_on_a_device_is_named_with_the_command_that_releases_it() {
     scene.assert_clean();
 }
 
-/// rbd-nbd unmaps also what is in use, and says that all is well.
+/// rbd-nbd also unmaps a device in use, and reports success.
 #[test]
 #[ignore = "long: tests/run --full"]
 fn a_process_is_not_ended_under_its_users() {

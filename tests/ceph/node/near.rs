@@ -12,7 +12,7 @@ fn in_eu_1(node: Setup) -> Setup {
     node.set("CEPHLET_TOPOLOGY", "zone=eu-1,rack=r7")
 }
 
-/// The driver's options of a volume that is in use, and keeps what is written to it.
+/// The driver's options of a volume in use. The data that is written to it must be readable.
 fn options(scene: &Scene, parameters: &[(&str, &str)]) -> String {
     let volume = scene.use_volume("one", 32, mount("ext4"), parameters);
     fs::write(scene.path("target/file"), "content").expect("write");

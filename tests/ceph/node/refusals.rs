@@ -1,4 +1,4 @@
-//! What cannot be mapped, and what a mapping that went bad is told of.
+//! Images that cannot be mapped, and reports on a mapping that went bad.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn features_that_the_kernel_lacks_are_named_with_both_ways_out() {
         scene.give("one", 8, mount("ext4"), &[("imageFeatures", "layering,exclusive-lock,journaling")]);
     let ways = ["journaling", "mounter=rbd-nbd", "rbd feature disable"];
     refused(scene.stage(&volume, "stage"), Code::FAILED_PRECONDITION, &ways);
-    // Somebody enabled it after the controller looked: the kernel itself refuses, half way.
+    // The feature was enabled after the controller looked: the kernel itself refuses, half way.
     volume.told.insert("imageFeatures".into(), "layering,exclusive-lock".into());
     refused(
         scene.stage(&volume, "stage"),

@@ -8,7 +8,7 @@ use crate::support::addons::Client;
 use crate::support::requests::*;
 use crate::support::{Code, await_that, cluster, refused};
 
-/// Mirrors the volume's image, though nobody copies it.
+/// Mirrors the volume's image, though no rbd-mirror copies it.
 #[track_caller]
 fn mirror(volume: &Volume) {
     cluster().attempt("rbd", &["mirror", "pool", "enable", "rbd", "image"]);
@@ -55,7 +55,7 @@ fn a_node_reads_a_copy_and_writes_to_it_once_it_is_promoted() {
     scene.assert_clean();
 }
 
-/// It may be promoted elsewhere at once.
+/// The image may be promoted elsewhere at once.
 #[test]
 #[ignore = "long: tests/run --full"]
 fn a_node_writes_no_more_to_what_is_demoted_by_force() {
@@ -89,7 +89,7 @@ fn a_node_writes_no_more_to_what_is_demoted_by_force() {
     scene.assert_clean();
 }
 
-/// As a mirror leaves the volume where another cluster takes it over: its ID says the first image.
+/// Replaces the image as a takeover by another cluster does: the volume's ID still names the first image.
 #[track_caller]
 fn replace_image(volume: &Volume) {
     let (spec, old) = (volume.spec(), format!("{}-old", volume.spec()));
@@ -113,7 +113,7 @@ fn a_volume_that_another_cluster_has_taken_over_is_used_and_leaves_the_node() {
         let take_back = unpublish_from(&volume.id, "node-1");
         scene.controller.client().controller_unpublish_volume(&take_back).expect("take it from the node");
         replace_image(&volume);
-        // That of the other cluster has not known the first image.
+        // The controller of the other cluster has never seen the first image.
         scene.controller.restart();
         for round in 0..2 {
             let volume = scene.publish_to_node(volume.clone(), false);

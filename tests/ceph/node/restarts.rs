@@ -49,7 +49,7 @@ fn a_volume_of_a_removed_cluster_is_unstaged() {
     scene.assert_clean();
 }
 
-/// Its image was moved to the trash, and nobody told its node.
+/// The image was moved to the trash, and its node was not told.
 #[test]
 #[ignore = "long: tests/run --full"]
 fn an_earlier_volume_of_the_same_name_is_unmapped() {
@@ -77,7 +77,7 @@ fn a_staged_volume_is_unstaged_after_a_restart() {
     scene.stage(&volume, "stage").expect("stage");
     fs::write(scene.path("stage/file"), "content").expect("write");
     scene.node.kill9();
-    // Somebody else was faster.
+    // The staging path was unmounted meanwhile.
     run("umount", &[text(&scene.path("stage"))]);
     scene.node.restart();
     scene.stage(&volume, "stage").expect("it is mounted again");

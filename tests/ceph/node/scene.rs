@@ -17,7 +17,7 @@ use crate::support::machine::{mounts_below, rbd_devices, text};
 use crate::support::requests::*;
 use crate::support::{Cluster, Daemon, LONG_PATIENCE, MIB, Setup, cluster};
 
-/// The cluster and the kernel's client of it are there once: who disturbs them does so alone.
+/// All tests share one cluster and the kernel's one client of it: a test that disturbs them runs alone.
 static PEACE: RwLock<()> = RwLock::new(());
 
 enum Turn {
@@ -45,7 +45,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// One of which nothing but the ID is known.
+    /// A volume of which only the ID is known.
     pub fn of(id: &str) -> Self {
         let (context, told) = (HashMap::new(), HashMap::new());
         Self { id: id.to_string(), size: 0, capability: block(), context, told }
@@ -62,7 +62,7 @@ impl Volume {
     }
 }
 
-/// Has the node know the cluster by a file, with these further settings.
+/// Makes the node read the cluster from a clusters file, with these further settings.
 pub fn by_file(node: Setup, settings: &str) -> Setup {
     let conf = cluster().conf();
     let text = format!("[cluster.ceph]\nconf = {:?}\n{settings}", text(&conf));
@@ -82,12 +82,12 @@ impl Scene {
         Self::with(&[], |node| node, shared())
     }
 
-    /// One that nobody else is disturbed by, also when the cluster stands still.
+    /// A scene that disturbs no other test, even when the cluster stands still.
     pub fn alone() -> Self {
         Self::alone_with(CEPH)
     }
 
-    /// The same with these of Ceph's tools. Without rados a node asks nobody before and after it maps.
+    /// The same with these of Ceph's tools. Without rados a node asks no cluster before and after it maps.
     pub fn alone_with(ceph: &[&str]) -> Self {
         let turn = Turn::Alone(PEACE.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
         Self::with(ceph, |node| node, turn)
@@ -103,8 +103,8 @@ impl Scene {
         Self::with(&[], change, shared())
     }
 
-    /// One whose node's daemon serves the controller as well, as that of a command line does. Nobody else is
-    /// disturbed by it.
+    /// A scene whose node's daemon serves the controller as well, as for a command line. It disturbs no other
+    /// test.
     pub fn alone_with_a_full_node() -> Self {
         let turn = Turn::Alone(PEACE.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
         Self::with(CEPH, |node| node.set("CEPHLET_SERVICES", "controller,node"), turn)
@@ -225,8 +225,8 @@ impl Scene {
         self.node.client().node_get_volume_stats(&stats(&volume.id, &self.node.text(at)))
     }
 
-    /// Waits until the node tells of trouble with a volume, while something is done again and again; gives
-    /// what it says.
+    /// Waits until the node reports trouble with a volume, and calls `again` before each look; returns the
+    /// report.
     #[track_caller]
     pub fn await_trouble(&self, volume: &Volume, at: &str, again: impl Fn()) -> String {
         let deadline = Instant::now() + LONG_PATIENCE;
@@ -271,7 +271,7 @@ impl Scene {
         volume
     }
 
-    /// Takes everything back, deletes the volume, and looks that nothing of it is left.
+    /// Takes everything back, deletes the volume, and asserts that nothing of it is left.
     #[track_caller]
     pub fn retire(&self, volume: &Volume, targets: &[&str], stagings: &[&str]) {
         targets.iter().for_each(|target| self.unpublish(volume, target).expect("unpublish"));
@@ -300,7 +300,7 @@ impl Scene {
 }
 
 impl Drop for Scene {
-    /// What a failed test leaves must not hold the image that the next one deletes, or keep the VM from
+    /// The mounts of a failed test must not hold the image that the next test deletes, or keep the VM from
     /// ending.
     fn drop(&mut self) {
         for mount in mounts_below(&self.node.path("")).iter().rev() {
@@ -326,7 +326,7 @@ pub fn device(volume: &Volume) -> PathBuf {
     all.remove(0)
 }
 
-/// With which options the kernel's driver has mapped a volume.
+/// The options with which the kernel's driver has mapped a volume.
 pub fn driver_options(volume: &Volume) -> String {
     let number = text(&device(volume)).trim_start_matches("/dev/rbd").to_string();
     fs::read_to_string(format!("/sys/bus/rbd/devices/{number}/config_info")).expect("its options")

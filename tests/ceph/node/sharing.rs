@@ -1,4 +1,4 @@
-//! One mapping and one real mount, whoever uses them, and what may only be read.
+//! One mapping and one real mount for all users of a volume, and volumes that are read-only.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -95,7 +95,7 @@ fn a_block_volume_for_readers_refuses_writes() {
     scene.assert_clean();
 }
 
-/// Who holds the volume's image.
+/// The holders of the volume's image.
 fn holders(scene: &Scene, volume: &Volume) -> String {
     scene.cluster().holders("rbd", volume.id.rsplit(':').next().expect("the image's id"))
 }

@@ -10,10 +10,10 @@ use crate::support::cluster::stand_still_while;
 use crate::support::requests::*;
 use crate::support::{Setup, await_that, cluster};
 
-/// Names the volume to the other machine, where this program runs meanwhile.
+/// The variable that names the volume to this program on the other machine.
 const VOLUME: &str = "VOLUME";
 
-/// What the program does on the other machine, whatever maps the volume.
+/// The test that the program runs on the other machine, for every mounter.
 const OTHER_MACHINE: &str = "node::standstill::a_node_that_stood_still_does_not_write_to_what_another_has";
 
 #[test]
@@ -31,7 +31,7 @@ fn a_node_that_stood_still_does_not_write_by_rbd_nbd_to_what_another_has() {
     stand_still("rbd-nbd");
 }
 
-/// Before each program that a stage starts.
+/// Stands still before each program that a stage starts.
 fn stand_still(mounter: &str) {
     let scene = Scene::alone();
     let moments = (1..).take_while(|moment| stands_still_at(&scene, mounter, *moment)).count();
@@ -40,7 +40,7 @@ fn stand_still(mounter: &str) {
     scene.assert_clean();
 }
 
-/// As another controller does it.
+/// Gives the volume to another node, as another controller does.
 fn give_to_another_node(id: &str) {
     let daemon = Setup::new().on(cluster(), "cephlet").set("CEPHLET_SERVICES", "controller").start();
     let client = daemon.client();
@@ -53,7 +53,7 @@ fn give_to_another_node(id: &str) {
     daemon.assert_well();
 }
 
-/// Whether a stage starts so many programs.
+/// Stands still at this program of a stage; false if a stage starts fewer programs.
 fn stands_still_at(scene: &Scene, mounter: &str, moment: usize) -> bool {
     let before = shut_out(cluster());
     let volume = scene.give(&format!("still-{moment}"), 32, mount("ext4"), &[("mounter", mounter)]);

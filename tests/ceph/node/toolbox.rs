@@ -9,10 +9,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::support::stub::{fifo, install};
 use crate::support::{Scratch, await_that};
 
-/// What a node has without a Ceph package.
+/// The tools of a node without a Ceph package.
 const PLAIN: [&str; 8] =
     ["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "e2fsck", "resize2fs", "xfs_growfs", "btrfs", "modprobe"];
-/// What Ceph's packages bring.
+/// The tools of Ceph's packages.
 pub const CEPH: &[&str] = &["rbd", "rados", "ceph", "rbd-nbd"];
 
 /// The directory.
@@ -43,7 +43,7 @@ impl Toolbox {
         self.0.join("log")
     }
 
-    /// What each tool reads before it becomes the real one, if it is there.
+    /// The script that each tool runs before it becomes the real one, if the script is there.
     fn hook(&self) -> PathBuf {
         self.0.join("hook")
     }
@@ -62,7 +62,7 @@ impl Toolbox {
         });
     }
 
-    /// Has the tool wait that is started as this one after now, counted from 1.
+    /// Makes a tool wait: the one with this number among those that start from now on, counted from 1.
     pub fn hold(&self, number: usize) -> Held {
         fs::write(self.log(), "").expect("an empty log");
         let [reached, go] = ["reached", "go"].map(|name| self.0.join(name));
@@ -96,7 +96,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Waits until the tool is started; false if something else is over before.
+    /// Waits until the tool is started; false if `is_over` is true before.
     pub fn is_reached_before(&self, is_over: impl Fn() -> bool) -> bool {
         let step = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
         loop {

@@ -1,4 +1,4 @@
-//! Two sites, each with a node of its own, while somebody writes: the examples of cephlet-replication(7).
+//! Two sites, each with a node of its own, and a writer: the examples of cephlet-replication(7).
 //!
 //! Both sites are in this machine, so the volume is mounted at one path for each.
 
@@ -24,7 +24,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// One that goes on after so many lines.
+    /// A writer that goes on after this many lines.
     fn start(site: &Site, lines: u64) -> Self {
         let (written, is_over) = (Arc::new(AtomicU64::new(lines)), Arc::new(AtomicBool::new(false)));
         let mut file = File::options().create(true).append(true).open(file(site)).expect("open the file");
@@ -57,7 +57,7 @@ impl Writer {
         });
     }
 
-    /// How many lines there are at its end.
+    /// Stops it; returns how many lines there are.
     #[track_caller]
     fn stop(self) -> u64 {
         self.is_over.store(true, Ordering::Relaxed);
@@ -66,7 +66,7 @@ impl Writer {
     }
 }
 
-/// Where a site has the volume that the manual has at `/srv/web`.
+/// The path of the volume at a site, which the manual calls `/srv/web`.
 fn mounted(site: &Site) -> PathBuf {
     site.daemon.path("web")
 }
@@ -75,7 +75,7 @@ fn file(site: &Site) -> PathBuf {
     mounted(site).join("lines")
 }
 
-/// How many lines there are, which are whole and in their order.
+/// How many lines there are. Asserts that they are whole and in their order.
 #[track_caller]
 fn lines(site: &Site) -> u64 {
     let content = fs::read_to_string(file(site)).expect("read");
@@ -90,8 +90,8 @@ fn type_in(site: &Site, line: &str, id: &str) -> Result<String, String> {
     site.daemon.type_in(&line.replace("/srv/web", text(&mounted(site))), &[("id", id)])
 }
 
-/// Types commands of the manual in, each at the site that its comment begins with. What is to be asked for
-/// until something comes of it is.
+/// Types in commands of the manual, each at the site that its comment begins with. A command is repeated if
+/// its comment says so.
 #[track_caller]
 fn type_all_in<'a>(commands: impl Iterator<Item = &'a str>, main: &Site, backup: &Site, id: &str) {
     for line in commands {
@@ -132,7 +132,7 @@ fn blocks() -> [String; 4] {
     blocks.collect::<Vec<_>>().try_into().expect("four examples")
 }
 
-/// The volume goes to the other site while nobody writes, and comes back; gives how many lines it has then.
+/// The volume goes to the other site without a writer, and comes back; returns how many lines it has then.
 #[track_caller]
 fn goes_and_comes_back(main: &Site, backup: &Site, id: &str, mut written: u64) -> u64 {
     let [_, moves, ..] = blocks();
@@ -144,8 +144,8 @@ fn goes_and_comes_back(main: &Site, backup: &Site, id: &str, mut written: u64) -
     written
 }
 
-/// The first site is lost while somebody writes there, and the other one goes on for a while; gives how many
-/// lines there are then.
+/// The first site is lost while the writer writes there, and the other one goes on for a while; returns how
+/// many lines there are then.
 #[track_caller]
 fn is_lost_while_somebody_writes(main: &Site, backup: &Site, id: &str, written: u64) -> u64 {
     let [.., lost, _] = blocks();
@@ -170,7 +170,7 @@ fn two_sites_work_as_they_are_described() {
     let volume = main.daemon.client().create(&volume_as("page", 32 * MIB, mount("ext4"))).expect("create");
     let id = volume.volume_id;
 
-    // It begins to be replicated while somebody writes.
+    // The replication begins while the writer writes.
     publish(&main, &id);
     let writer = Writer::start(&main, 0);
     type_all_in(begin.lines().take(1), &main, &backup, &id);
@@ -178,7 +178,7 @@ fn two_sites_work_as_they_are_described() {
     type_all_in(begin.lines().skip(1), &main, &backup, &id);
     let written = goes_and_comes_back(&main, &backup, &id, writer.stop());
 
-    // What was written at the lost site meanwhile is given up.
+    // The lines that were written at the lost site meanwhile are given up.
     let kept = is_lost_while_somebody_writes(&main, &backup, &id, written);
     await_that("the first site answers", || main.info(&id).map(drop).map_err(|refused| refused.message));
     type_all_in(home.lines(), &main, &backup, &id);

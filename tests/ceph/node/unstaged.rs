@@ -11,7 +11,7 @@ use crate::support::machine::{is_mounted, mounts_below, text};
 use crate::support::v0::{self, Client, Mode, version};
 use crate::support::{Code, refused, requests};
 
-/// A volume of 16 MiB, and the daemons through 0.1.
+/// A volume of 16 MiB, and its daemons, used through CSI 0.1.
 struct Unstaged {
     scene: Scene,
     id: String,
@@ -47,7 +47,7 @@ impl Unstaged {
         Client::of(&self.scene.node).node_unpublish_volume(&request).expect("unpublish");
     }
 
-    /// The volume as v1 sees it, for the looks at the kernel.
+    /// The volume as v1 sees it, for checks in the kernel.
     fn volume(&self) -> super::scene::Volume {
         let (size, context, told) = (16 * crate::support::MIB, HashMap::new(), self.told.clone());
         super::scene::Volume { id: self.id.clone(), size, capability: requests::block(), context, told }
@@ -82,9 +82,9 @@ fn many_targets_share_one_mapping_without_a_stage() {
     it.retire();
 }
 
-/// "user_credentials … used to authenticate/authorize node unpublish request": a node that has no other key
-/// takes the volume with it, where no controller gave it, and gives it back with it. It remembers the key
-/// until it is restarted.
+/// "user_credentials … used to authenticate/authorize node unpublish request": a node without another key
+/// locks a volume with this key, if no controller published it, and unlocks it with the same key. The node
+/// remembers the key until it is restarted.
 #[test]
 #[ignore = "long: tests/run --full"]
 fn a_node_locks_and_unlocks_with_the_key_of_the_request() {

@@ -65,7 +65,7 @@ pub fn the_drill(mode: &str) {
     backup.fill(&id, 1, 33);
     let newest = backup.checksum(&id);
 
-    // Somebody has gone on writing there, and that is given up.
+    // A client has gone on writing there, and its data is given up.
     drop(paused);
     accepted("the first site answers", || main.info(&id));
     main.fill(&id, 1, 22);
@@ -101,7 +101,7 @@ pub fn replicated(main: &Site, backup: &Site, mode: &str) -> String {
         return id;
     }
     accepted("the first copy arrives", || main.destination(&id));
-    // What the journal says next is that the snapshot goes from which the copy was made.
+    // The next entry of the journal deletes the snapshot from which the copy was made.
     await_that("the journal is read", || match backup.snapshots(&id).trim() {
         "[]" => Ok(()),
         snapshots => Err(snapshots.to_string()),
@@ -109,7 +109,7 @@ pub fn replicated(main: &Site, backup: &Site, mode: &str) -> String {
     id
 }
 
-/// Both sites have a primary, though the tools call both well; the first site's is demoted.
+/// Both sites have a primary, though the tools report both as well; the first site's is demoted.
 #[track_caller]
 fn is_given_up(main: &Site, backup: &Site, id: &str, mode: &str) {
     await_that("two primaries are an error", || match backup.info(id).expect("info") {
@@ -139,7 +139,7 @@ impl<'a> Anew<'a> {
         Self { id, images: Mutex::new(image_id(site, id).into_iter().collect()) }
     }
 
-    /// Asks for it; fails until it is ready.
+    /// Asks for the new copy; fails until it is ready.
     fn ask(&self, site: &Site) -> Result<(), Failure> {
         let ready = site.resync(self.id, true);
         self.images.lock().expect("no panic").extend(image_id(site, self.id));
@@ -149,7 +149,7 @@ impl<'a> Anew<'a> {
         }
     }
 
-    /// There was one new image, it stays so, and it is what the other site has.
+    /// There was one new image, it stays the same, and it equals that of the other site.
     #[track_caller]
     fn assert_once(self, site: &Site, newest: &Checksum) {
         for _ in 0..3 {

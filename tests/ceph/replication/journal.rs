@@ -9,7 +9,7 @@ use crate::support::requests::delete;
 use crate::support::sites::sites;
 use crate::support::{await_that, refused};
 
-/// The cluster would take it, with the part of the data that is there.
+/// The cluster itself would allow the promotion, with only part of the data.
 #[test]
 #[ignore = "long: tests/run --full"]
 fn the_first_copy_of_a_journal_is_not_promoted_before_it_is_whole() {
@@ -23,7 +23,7 @@ fn the_first_copy_of_a_journal_is_not_promoted_before_it_is_whole() {
         if snapshots.contains(".rbd-mirror.") { Ok(()) } else { Err(snapshots) }
     });
     let paused = main.cluster.pause("osd");
-    // What ties it to the first one is not there yet.
+    // The copy has not got the record yet that ties it to the first image.
     let (unnamed, _) = id.rsplit_once(':').expect("an image's id");
     refused(backup.promote(unnamed, true, &[]), Code::FAILED_PRECONDITION, &["never copied whole"]);
     assert_eq!(backup.is_primary(&id), Some(false), "UNSAFE: part of the data is primary");
@@ -90,7 +90,7 @@ fn a_copy_by_a_journal_that_is_cut_off_for_good_becomes_a_volume_of_its_own() {
     made_independent("journal");
 }
 
-/// The rbd-mirror reads what a client had begun to write when the site was lost, and does not let go of it.
+/// The rbd-mirror reads a write that a client had begun when the site was lost, and keeps the journal open.
 #[test]
 #[ignore = "long: tests/run --full"]
 fn a_journal_that_is_said_to_be_promoted_can_be_written_to() {

@@ -15,8 +15,8 @@ fn a_daemon_that_is_killed_is_asked_again() {
     each_step_is_killed(&[("schedulingInterval", "1h")]);
 }
 
-/// The daemon is killed in the middle of each step of a volume that is replicated so, and the step is asked
-/// for again.
+/// The daemon is killed in the middle of each step of a volume that is replicated with these parameters, and
+/// the step is asked for again.
 pub fn each_step_is_killed(parameters: &[(&str, &str)]) {
     let [mut main, mut backup] = sites();
     let id = main.volume("killed", 8).expect("create").volume_id;
@@ -37,8 +37,8 @@ pub fn each_step_is_killed(parameters: &[(&str, &str)]) {
     assert_eq!(main.is_primary(&id), None);
 }
 
-/// Does something about a volume whose daemon is killed meanwhile, once one of the commands for it has ended,
-/// once two have and so on, until it is done.
+/// Repeats `act` until it is done, and kills the daemon meanwhile: once one of the commands for the volume
+/// has ended, then once two have, and so on.
 #[track_caller]
 pub fn killed(site: &mut Site, id: &str, act: impl Fn(&Site) -> Result<(), Failure> + Sync) {
     for count in 1..=4 {

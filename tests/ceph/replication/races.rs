@@ -32,7 +32,7 @@ fn what_two_controllers_are_asked_for_at_once_is_done_once() {
     [&main.daemon, &backup.daemon].into_iter().chain(&others).for_each(|daemon| daemon.assert_well());
 }
 
-/// Asks both until both have said that it is done.
+/// Repeats the call at both controllers until it has succeeded at both.
 #[track_caller]
 fn at_once(what: &str, controllers: &[Client; 2], act: impl Fn(&Client) -> Answer<()> + Sync) {
     thread::scope(|scope| {

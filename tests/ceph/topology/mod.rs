@@ -1,5 +1,5 @@
-//! Pools in domains: where volumes go, and what they say of it. The sentences are those of Ceph-CSI's design
-//! of topology.
+//! Pools in domains: where volumes go, and which topology they report. The quotations are from Ceph-CSI's
+//! design of topology.
 
 mod registry;
 mod sources;
@@ -17,7 +17,7 @@ use crate::support::daemon::binary;
 use crate::support::requests::*;
 use crate::support::{Cluster, Code, Daemon, MIB, Scratch, Setup, cluster, object_of, refused};
 
-/// The pools that all tests share, which carry the label that they are in a zone of their own name.
+/// The pools that all tests share. Each has the label of a zone of its own name.
 const ZONES: [&str; 3] = ["zone-1", "zone-2", "zone-3"];
 const PLUGIN: &str = "org.cephlet.csi";
 
@@ -61,7 +61,7 @@ impl Zones {
         setup.set("CEPHLET_BACKENDS", "rbd")
     }
 
-    /// One that lists only what is the test's own.
+    /// A daemon that lists only the test's own volumes.
     fn start(&self) -> Daemon {
         self.start_with("pools = [\"rbd\", \"zone-1\", \"zone-2\", \"zone-3\"]")
     }
@@ -118,7 +118,7 @@ fn topology(labels: &[(&str, &str)]) -> wire::Topology {
     wire::Topology { segments, ..Default::default() }
 }
 
-/// What a volume says that names its zone.
+/// The topologies of a volume that names its zone.
 fn told(zone: &str) -> [wire::Topology; 2] {
     [topology(&[("zone", zone)]), topology(&[(&format!("takes.zone.{zone}"), "true")])]
 }
@@ -139,7 +139,7 @@ fn the_first_preferred_domain_that_has_a_pool_is_taken() {
     assert_eq!((pool_of(&made), made.accessible_topology.as_slice()), ("zone-2", &told("zone-2")[..]));
     assert_eq!(zones.images("zone-2"), [object_of(&made.volume_id)]);
     assert_eq!(zones.claims().len(), 1);
-    // Whoever is asked, whatever is preferred now, and whatever is there now.
+    // The answer is the same at every controller, whichever zone is preferred now.
     for client in [&client, &zones.start().client()] {
         for preferred in ["zone-1", "zone-9"] {
             assert_eq!(client.create(&zones.volume("web", &[preferred], &ZONES)).expect("again"), made);
@@ -256,7 +256,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     zones.assert_empty();
 }
 
-/// A pool that the request names, or one that a requirement has nothing to do with, is as without topology.
+/// If the request names a pool, or the requirement names no domain of pools, topology chooses nothing.
 #[test]
 fn topology_chooses_only_where_it_is_asked_to() {
     let zones = Zones::new();

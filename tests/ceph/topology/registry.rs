@@ -83,7 +83,7 @@ fn a_pool_that_vanishes_leaves_a_claim_that_can_be_freed() {
         let request = zones.volume("web", &["zone-2"], &ZONES);
         refused(client.create(&request), Code::FAILED_PRECONDITION, &[&command, "\"zone-1\""]);
     }
-    // It may be chosen by what was known of it a moment ago, but not again.
+    // The pool may be chosen once more by cached knowledge, but not again.
     let another = || client.create(&zones.volume("another", &["zone-1"], &ZONES));
     let elsewhere = another().or_else(|failure| {
         assert!(failure.message.contains("zone-1"), "{failure:?}");

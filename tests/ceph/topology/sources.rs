@@ -1,4 +1,4 @@
-//! What says in which domains pools are, and in which a volume is wanted.
+//! The sources that say in which domains pools are, and in which domains a volume is wanted.
 
 use super::{ZONES, Zones, pool_of, told};
 use crate::support::requests::delete;
@@ -35,7 +35,7 @@ fn the_first_of_three_sources_that_speaks_counts() {
     assert_eq!((pool_of(&own), own.accessible_topology.as_slice()), ("zone-1", &told("b")[..]));
     let spec = format!("zone-1/{}/{}", zones.namespace, object_of(&own.volume_id));
     assert!(zones.cluster.rbd(&["info", &spec]).contains("data_pool: zone-3"));
-    // With both, the pool is where the name is registered.
+    // If a request has both, the pool is where the name is registered.
     let registry = zones.cluster.rados(&["--pool", "zone-2", "--namespace", &zones.namespace, "ls"]);
     assert!(registry.contains("cephlet.name."), "{registry}");
     let anywhere = zones.volume_with("anywhere", (&[], &[]), &constrained);

@@ -1,4 +1,4 @@
-//! Through csi-addons. No storage is set up here that it works on: what is wrong is said all the same.
+//! Through csi-addons. No storage for it is set up here, but wrong requests are refused all the same.
 
 use cephlet::proto::replication as wire;
 
@@ -7,7 +7,7 @@ use crate::support::addons::{Client, source};
 use crate::support::client::Answer;
 use crate::support::requests::map;
 
-/// Parameters that mean nothing, by their names.
+/// Wrong values of parameters, by the parameters' names.
 const PARAMETERS: [(&str, &[&str]); 7] = [
     ("mirroringMode", &["pool", "Snapshot", "snapshot "]),
     ("schedulingInterval", &["0m", "30", "-1m", "90s", "1w", "1.5h", "abc"]),
@@ -18,7 +18,7 @@ const PARAMETERS: [(&str, &[&str]); 7] = [
     ("schedulinginterval", &["5m"]),
 ];
 
-/// What is no network that could be shut out.
+/// Texts that are no network to shut out.
 const NO_NETWORKS: [&str; 12] = [
     "",
     "host",
@@ -110,7 +110,7 @@ fn parameters_of_replication_are_checked_before_anything_is_asked() {
             PARAMETERS.into_iter().flat_map(|(name, values)| values.iter().map(move |value| (name, *value)));
         pairs
             .flat_map(|(name, value)| {
-                // A time of the day takes an interval.
+                // A time of the day requires an interval.
                 let interval = ("schedulingInterval", "5m");
                 let parameters = if name == "schedulingInterval" {
                     vec![(name, value)]

@@ -1,5 +1,5 @@
-//! What is wrong in a request is said by the name of its field, before anything is touched. The rules are the
-//! same in both protocols: what is wrong stands here once, and `v0` and `v1` put it into their own messages.
+//! A wrong request is refused with the name of its field, before anything is touched. Both protocols have the
+//! same rules: the wrong values stand here once, and `v0` and `v1` put them into their own messages.
 
 use crate::support::client::Answer;
 use crate::support::machine::picture;
@@ -10,17 +10,17 @@ mod addons;
 mod v0;
 mod v1;
 
-/// What the refusal must name, and the answer to a request in which it is wrong.
+/// The field that the refusal must name, and the answer to a request with a wrong value in it.
 type Case = (&'static str, Answer<()>);
 
-/// Paths that could lead astray.
+/// Paths that are refused.
 const PATHS: [&str; 10] = ["relative", "./x", "/", "//", "/a/../b", "/a/./b", "/a/..", "..", "/a\0b", "\0"];
-/// Names that are no text.
+/// Names that are refused: they have control characters.
 const NO_NAMES: [&str; 4] = ["a\0b", "a\nb", "\u{7f}", "a\u{85}b"];
-/// Any text is a name, and of different texts different volumes.
+/// Any other text is a name, and different texts name different volumes.
 const NAMES: [&str; 7] = ["../../etc/passwd", "a/b", "ü ÿ 漢", "%2e%2e", "-rf", "a:b@c", "."];
 const MOUNT_FLAGS: [&str; 3] = ["", "a\0b", "a\nb"];
-/// Parameters that mean nothing, behind what was meant.
+/// Wrong parameters, each behind the name or value that was meant.
 const PARAMETERS: [(&str, (&str, &str)); 4] = [
     ("preallocate", ("preAllocate", "true")),
     ("preallocate", ("preallocate", "yes")),

@@ -1,4 +1,4 @@
-//! Through CSI 0.1; and its secrets are nowhere.
+//! Through CSI 0.1. Its secrets are nowhere to be found, either.
 
 use std::collections::HashMap;
 
@@ -89,7 +89,7 @@ fn long_strings_are_named() {
     });
 }
 
-/// The same, of maps and mount flags.
+/// The same for maps and mount flags.
 #[test]
 fn large_maps_are_named() {
     let much = map(&[("key", &"v".repeat(4096))]);
@@ -186,7 +186,7 @@ fn capabilities_that_say_nothing_are_named() {
     });
 }
 
-/// "CreateVolume": what is asked with must be possible; and "GetCapacity" has the same parameters.
+/// "CreateVolume": its parameters must be possible; and "GetCapacity" has the same parameters.
 #[test]
 fn parameters_that_mean_nothing_are_named_with_what_was_meant() {
     all_refused(|daemon, _| {
@@ -201,7 +201,7 @@ fn parameters_that_mean_nothing_are_named_with_what_was_meant() {
     });
 }
 
-/// "CreateVolumeRequest.name": any text, and of different texts different volumes.
+/// "CreateVolumeRequest.name": any text, and different texts name different volumes.
 #[test]
 fn names_are_text() {
     all_refused(|daemon, _| {

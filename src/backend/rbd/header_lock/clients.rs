@@ -1,6 +1,6 @@
-//! The clients of nodes that write to an image: written down on its header, as a second lock, by the node
-//! that has mapped it, and struck out by it when the image is unmapped. Nothing else tells whose a client is:
-//! operators, mirrors and the cluster's manager open images, too.
+//! The clients by which nodes write to an image. A node that has mapped the image records its client on the
+//! header, as a second lock, and removes the record when it unmaps the image. Nothing else shows whose a
+//! client is: operators, mirrors and the cluster's manager open images, too.
 //!
 //! A description reads `{"client":{"boot":"B","machine":"M","node":"n1","publication":"0123456789abcdef",
 //! "state":"mapped"},"version":1}`. A second holder of the same cookie, in state `shut_out`, says that a
@@ -14,7 +14,7 @@ use crate::backend::rbd::header_lock::text::{self, word};
 use crate::backend::rbd::tool::{LockHolder, LockRequest, LockTarget, Locked};
 use crate::error::{Error, Result};
 
-/// What all holders say.
+/// The tag of all holders.
 const TAG: &str = "clients";
 /// The kind of their descriptions.
 const KIND: &str = "client";
@@ -33,11 +33,11 @@ pub(crate) struct Client {
     pub boot: String,
 }
 
-/// A client, with the holders that tell of it.
+/// A client, with the lock holders that describe it.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownClient {
     pub client: Client,
-    /// The cluster has shut it out, for a controller.
+    /// A controller has had the cluster shut it out.
     pub is_shut_out: bool,
     holders: Vec<LockHolder>,
 }
@@ -46,12 +46,12 @@ pub(crate) struct KnownClient {
 #[derive(Clone, Debug)]
 pub(crate) struct Clients {
     pub all: Vec<KnownClient>,
-    /// A node has ever written one down.
+    /// Whether a node has ever recorded a client.
     pub were_ever: bool,
 }
 
 impl Client {
-    /// The client of this node by which it has mapped what was published to it.
+    /// The client by which this node has mapped the image of a publication.
     pub fn of(identity: &Identity, publication: &str, address: &str) -> Self {
         Self {
             address: address.to_string(),
@@ -62,17 +62,17 @@ impl Client {
         }
     }
 
-    /// Whether it was given the image by this publication.
+    /// Whether it has the image by this publication.
     pub fn is_of(&self, publication: &NodePublication) -> bool {
         (&self.node, &self.publication) == (&publication.node, &publication.nonce)
     }
 
-    /// Whether it is one of this node, in this boot.
+    /// Whether it is a client of this node, from the present boot.
     pub fn is_of_boot(&self, identity: &Identity) -> bool {
         (&self.node, &self.boot) == (&identity.node, &identity.machine.boot)
     }
 
-    /// Whether it is one of this node, in this boot or, on the same machine, before it.
+    /// Whether it is a client of this node, from the present boot or an earlier boot of the same machine.
     pub fn is_from(&self, identity: &Identity) -> bool {
         let Identity { node, machine, .. } = identity;
         let same_machine = !machine.id.is_empty() && self.machine == machine.id;
@@ -122,7 +122,7 @@ impl Client {
 }
 
 impl Clients {
-    /// Those that are written down on the header of the image of this id.
+    /// The clients that are recorded on the header of the image with this id.
     pub fn read(pool: &Pool<'_>, image: &str) -> Result<Self> {
         let state = pool.lock_state(LockTarget::Clients(image))?;
         let mut clients = Self { all: Vec::new(), were_ever: state.is_known };
@@ -145,18 +145,18 @@ impl Clients {
         Ok(clients)
     }
 
-    /// Those that are not shut out.
+    /// The clients that are not shut out.
     pub fn at_large(&self) -> impl Iterator<Item = &KnownClient> {
         self.all.iter().filter(|known| !known.is_shut_out)
     }
 }
 
-/// Writes down a client by which the image is mapped.
+/// Records a client by which the image is mapped.
 pub(crate) fn write_down(pool: &Pool<'_>, image: &str, client: &Client) -> Result<()> {
     add(pool, image, &client.request(MAPPED))
 }
 
-/// Writes down that a client is shut out. What else is said of it stays.
+/// Records that a client is shut out. The rest of its description stays.
 pub(crate) fn note_shut_out(pool: &Pool<'_>, image: &str, known: &KnownClient) -> Result<()> {
     let last = known.holders.last().map(|holder| text::read(holder, KIND)).transpose()?.flatten();
     let request = match last {
@@ -179,7 +179,7 @@ fn add(pool: &Pool<'_>, image: &str, request: &LockRequest) -> Result<()> {
     }
 }
 
-/// Strikes out a client.
+/// Removes the records of a client.
 pub(crate) fn strike_out(pool: &Pool<'_>, image: &str, known: &KnownClient) -> Result<()> {
     known.holders.iter().try_for_each(|holder| pool.unlock(LockTarget::Clients(image), holder))
 }
@@ -230,7 +230,7 @@ mod tests {
         }
     }
 
-    /// The same node ID may be another machine, and a machine that has no ID says nothing of its boots.
+    /// Another machine may have the same node ID, and one without an ID cannot be recognised after a boot.
     #[test]
     fn only_the_same_machine_knows_that_it_has_booted() {
         let client = Client::of(&identity("5f", "b-1"), "01", "10.0.0.7:0/42");

@@ -1,12 +1,12 @@
 //! The lock under which an image is deleted: an exclusive lock on its header, the same one by which volumes
 //! are published to nodes.
 //!
-//! Images are removed by name, and a name may come to mean another image at any moment. Every controller
-//! takes this lock before it removes an image, so while one holds it and the name means the image, no other
-//! can remove that image, and the name goes on meaning it. The lock is taken by the id alone, then the name
-//! is looked up: the other way round the image could be replaced in between.
+//! Images are removed by name, and a name may mean another image at any moment. Every controller takes this
+//! lock before it removes an image. While a controller holds the lock and the name means the image, no other
+//! controller can remove that image, so the name keeps its meaning. The lock is taken by the id alone, and
+//! then the name is looked up: in the opposite order the image could be replaced in between.
 //!
-//! A volume that is demoted is locked in the same way: nobody is given it meanwhile.
+//! A demotion takes the same lock, so the volume is published to no node meanwhile.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ use crate::ids::DELETER;
 
 /// The kind of its description.
 const KIND: &str = "deletion";
-/// How often to ask for a lock, after one that a dead process left here was broken.
+/// How many times to ask for the lock, if a dead process's lock is broken each time.
 const ATTEMPTS: usize = 10;
 
-/// What came of asking for the lock.
+/// The result of a request for the lock.
 #[derive(Debug)]
 pub(crate) enum Acquired {
     /// We hold it.
@@ -38,12 +38,13 @@ pub(crate) enum Acquired {
 /// The right to remove one image by name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeletionLock {
-    /// Until then something may be begun under it: by the clock that goes on while the machine is suspended.
+    /// Commands may start under it until then, by the clock that goes on while the machine is suspended.
     until: Duration,
 }
 
 impl DeletionLock {
-    /// Does something by name that ends before the lock does: its commands are begun in time, or not at all.
+    /// Runs `act`, which works by name and ends before the lock does: its commands start in time, or not at
+    /// all.
     ///
     /// # Errors
     /// Unavailable if too much time has passed: nothing may be removed by name any more.
@@ -57,14 +58,14 @@ impl DeletionLock {
     }
 }
 
-/// How long the lock lasts. A removal that was asked for under it has ended by then, one way or another:
-/// whoever takes the lock next must not meet one that still has to look up the name. A controller that died
-/// for good keeps others waiting as long.
+/// How long the lock lasts. A removal that was started under it has ended by then: the next lock holder must
+/// not meet a removal that still has to look up the name. If a controller died for good, others wait this
+/// long.
 pub(crate) fn lifetime(context: &Context) -> Duration {
     context.timing.deletion_decision + context.tool.longest_change()
 }
 
-/// Takes the lock on the image of this id, whether or not there is one: the caller looks afterwards.
+/// Takes the lock on the image of this id, even if no such image exists: the caller looks afterwards.
 pub(crate) fn acquire(pool: &Pool<'_>, image: &str) -> Result<Acquired> {
     acquire_on(pool, LockTarget::Header(image), &format!("image {image}"))
 }
@@ -87,7 +88,7 @@ pub(crate) fn acquire_on(pool: &Pool<'_>, target: LockTarget<'_>, what: &str) ->
 /// Takes the lock; None while another controller holds it.
 fn try_acquire(pool: &Pool<'_>, target: LockTarget<'_>, request: &LockRequest) -> Result<Option<Acquired>> {
     for _ in 0..ATTEMPTS {
-        // Before it is taken, so that we never think it lasts longer than it does.
+        // Read before the lock is taken, so the lock never ends earlier than assumed.
         let since = clock::since_boot();
         if pool.lock(target, request)? == Locked::Now {
             let until = since + pool.timing().deletion_decision;
@@ -96,8 +97,8 @@ fn try_acquire(pool: &Pool<'_>, target: LockTarget<'_>, request: &LockRequest) -
         let holders = pool.holders(target)?;
         let controllers: Vec<Option<String>> = holders.iter().map(controller).collect::<Result<_>>()?;
         match controllers.iter().position(|controller| controller.as_deref() == Some(pool.tag())) {
-            // This daemon does one thing at a time with a volume, so what took it is dead; or it is over, and
-            // the image retained.
+            // This daemon does one thing at a time with a volume, so the process that took the lock is dead;
+            // or it is done, and the image is retained.
             Some(dead) => pool.unlock(target, &holders[dead])?,
             None if controllers.iter().any(Option::is_none) => return Ok(Some(Acquired::Published(holders))),
             None => return Ok(None),
@@ -106,7 +107,7 @@ fn try_acquire(pool: &Pool<'_>, target: LockTarget<'_>, request: &LockRequest) -
     Ok(None)
 }
 
-/// Gives the lock back, so that the volume can be published. What fails here runs out by itself.
+/// Gives the lock back, so that the volume can be published. If that fails, the lock expires by itself.
 pub(crate) fn release(pool: &Pool<'_>, image: &str) {
     if let Err(error) = unlock_own(pool, LockTarget::Header(image)) {
         let seconds = lifetime(pool.context).as_secs();
@@ -114,7 +115,7 @@ pub(crate) fn release(pool: &Pool<'_>, image: &str) {
     }
 }
 
-/// Gives the lock on something back.
+/// Gives back this controller's lock on `target`.
 pub(crate) fn unlock_own(pool: &Pool<'_>, target: LockTarget<'_>) -> Result<()> {
     pool.holders(target)?.iter().try_for_each(|holder| match controller(holder)? {
         Some(tag) if tag == pool.tag() => pool.unlock(target, holder),
@@ -131,8 +132,7 @@ pub(crate) fn held_elsewhere(context: &Context) -> Error {
     ))
 }
 
-/// The controller that holds a lock to remove or change the image; None where that is not what it is held
-/// for.
+/// The controller that holds a lock to remove or change the image; None for a lock with another purpose.
 fn controller(holder: &LockHolder) -> Result<Option<String>> {
     let said = text::read(holder, KIND)?;
     Ok(said.filter(|_| holder.cookie == DELETER).map(|said| word(&said, "controller").to_string()))

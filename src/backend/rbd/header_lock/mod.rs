@@ -1,16 +1,16 @@
-//! The locks on the header of an image. They die with it.
+//! The locks on the header of an image. They are removed with it.
 //!
 //! `cephlet` is held
 //!
-//! - by each node that the volume is published to ([`publication`]): the cookie is the node, the tag is what
-//!   others must say to hold it too;
-//! - for some minutes, and alone, by the controller that removes or demotes the image ([`deletion_lock`]):
-//!   the cookie is `delete`.
+//! - by each node that the volume is published to ([`publication`]): the cookie is the node, and another
+//!   holder must present the same tag;
+//! - for some minutes, and exclusively, by the controller that removes or demotes the image
+//!   ([`deletion_lock`]): the cookie is `delete`.
 //!
 //! `cephlet.clients` is held by each client by which a node writes to the image ([`clients`]): the cookie is
 //! its address, the tag is `clients`.
 //!
-//! [`text`] has how descriptions are written.
+//! [`text`] defines the form of descriptions.
 
 pub(crate) mod clients;
 pub(crate) mod deletion_lock;

@@ -1,12 +1,12 @@
 //! The locks by which a volume is published: to which node, and how it will be used there.
 //!
-//! The cluster lets in only who says the same tag: the mode; for a single node everything. So a volume for
-//! one node alone is held by one node and in one way, but by every controller that is asked for just that;
-//! and what is asked for twice needs no luck to be published twice.
+//! The cluster grants the lock only to holders with the same tag. The tag is the mode; for a single node, it
+//! also names the node and the use. So a single-node volume is held by one node and in one way, but every
+//! controller with that same request can hold it, and a repeated request always succeeds.
 //!
 //! A description reads `{"publication":{"access":"mount:ext4","by":"controller","mode":"SingleNodeWriter",
-//! "nonce":"0123456789abcdef","read_only":false,"stage":"given"},"version":1}`. Its words are spelled out
-//! here, where they are written and read, and never change.
+//! "nonce":"0123456789abcdef","read_only":false,"stage":"given"},"version":1}`. Its words are defined here,
+//! where they are written and read, and never change.
 
 use serde_json::{Value, json};
 
@@ -20,8 +20,8 @@ use crate::ids;
 /// The kind of these locks.
 const KIND: &str = "publication";
 
-/// So long a lock lasts that is held only while its publication is checked, in seconds: longer than the
-/// questions that are asked meanwhile take, and no longer than others can wait for one who died.
+/// How many seconds a lock lasts that is held only while its publication is checked: longer than the check
+/// takes, and no longer than others can wait for a lock holder that died.
 pub(crate) const WHILE_ASKING: u64 = 60;
 
 /// The word of a mode.
@@ -41,7 +41,7 @@ fn mode_of(word: &str) -> Option<Mode> {
     (1..).map_while(Mode::from_number).find(|mode| mode_word(*mode) == word)
 }
 
-/// The word of who published the volume to the node.
+/// The word of the publisher: a controller or the node itself.
 fn publisher_word(by: PublishedBy) -> &'static str {
     match by {
         PublishedBy::Controller => "controller",
@@ -52,7 +52,7 @@ fn publisher_word(by: PublishedBy) -> &'static str {
 /// How far a publication is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Others are kept away while it is checked whether the volume can be published.
+    /// The lock keeps others away while its holder checks whether the volume can be published.
     Asking,
     /// The volume is published.
     Given,
@@ -80,7 +80,7 @@ pub(crate) struct NodePublication {
     /// `block`, or `mount:` with the file system.
     access: String,
     pub by: PublishedBy,
-    /// Tells it from others of the same volume to the same node, before it and after it.
+    /// Tells it from earlier and later publications of the same volume to the same node.
     pub nonce: String,
 }
 
@@ -92,8 +92,8 @@ pub(crate) struct PublicationLock {
 }
 
 impl NodePublication {
-    /// What is asked for. Mount flags are no part of it: the specification counts them as sensitive, and they
-    /// do not matter to others.
+    /// The requested publication. Mount flags are no part of it: the specification counts them as sensitive,
+    /// and they do not matter to other nodes.
     pub fn new(publication: &backend::Publication, by: PublishedBy) -> Self {
         let backend::Publication { node, capability, read_only } = publication;
         let access = match &capability.access {
@@ -109,7 +109,7 @@ impl NodePublication {
         !self.mode.is_multi_node()
     }
 
-    /// Whether this one writes and relies on nobody else doing so.
+    /// Whether this node writes and relies on being the only writer.
     pub fn is_single_writer(&self) -> bool {
         !self.read_only && (self.is_single_node() || self.mode == Mode::MultiNodeSingleWriter)
     }
@@ -118,7 +118,7 @@ impl NodePublication {
         if self.read_only { "ro" } else { "rw" }
     }
 
-    /// The lock that says it.
+    /// The request for the lock of this publication.
     pub fn request(&self, stage: Stage) -> LockRequest {
         let Self { node, access, .. } = self;
         let mode = mode_word(self.mode);
@@ -142,7 +142,7 @@ impl NodePublication {
         LockRequest { cookie: node.clone(), description, shared: Some(tag), seconds }
     }
 
-    /// What `wanted` for the same node asks otherwise; None if it is the same, whoever published it.
+    /// How `wanted`, for the same node, differs; None if it is the same. The publisher does not matter.
     fn difference(&self, wanted: &Self) -> Option<String> {
         let Self { mode, access, .. } = self;
         if *mode != wanted.mode {
@@ -157,7 +157,7 @@ impl NodePublication {
         (*access != wanted.access).then(|| format!("as {access:?}, not as {:?}", wanted.access))
     }
 
-    /// Why `wanted` cannot be had beside this one on another node, if so.
+    /// Why `wanted`, for another node, conflicts with this one, if it does.
     fn conflict(&self, wanted: &Self) -> Option<String> {
         if self.is_single_node() || self.mode != wanted.mode {
             return Some(format!("for {:?}", self.mode));
@@ -168,7 +168,7 @@ impl NodePublication {
 }
 
 impl PublicationLock {
-    /// What a lock says; None for one that is not about a node.
+    /// The publication that a lock describes; None for a lock of another kind.
     ///
     /// # Errors
     /// Precondition: a later cephlet has taken it.
@@ -188,7 +188,7 @@ impl PublicationLock {
         }))
     }
 
-    /// What the locks say that are about nodes.
+    /// The publications that the locks describe.
     ///
     /// # Errors
     /// As those of [`PublicationLock::read`].
@@ -196,10 +196,10 @@ impl PublicationLock {
         holders.iter().filter_map(|holder| Self::read(holder).transpose()).collect()
     }
 
-    /// Refuses `wanted` if it cannot be had beside this one.
+    /// Refuses `wanted` if it differs from this publication or conflicts with it.
     ///
     /// # Errors
-    /// What the caller of ControllerPublishVolume is to hear, after the volume's name.
+    /// The answer to ControllerPublishVolume, without the volume's name in front.
     pub fn admit(&self, wanted: &NodePublication) -> Result<()> {
         let mine = &self.publication;
         let same_node = mine.node == wanted.node;

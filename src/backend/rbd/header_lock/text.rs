@@ -1,8 +1,8 @@
-//! What is written on these locks: one JSON value with a version, for instance
+//! The descriptions of these locks: one JSON value with a version, for instance
 //! `{"deletion":{"controller":"0000aaaa"},"version":1}`. Only the description is JSON: the cluster compares
 //! tags and cookies by their bytes, so these are fixed words.
 //!
-//! A description of a later version counts as in use: its image is neither changed nor removed.
+//! An image with a description of a later version counts as in use: it is neither changed nor removed.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ pub(super) fn write(kind: &str, said: Value) -> String {
     json!({ "version": VERSION, kind: said }).to_string()
 }
 
-/// What a holder says of this kind of lock; None if he says nothing of it, or is no cephlet.
+/// What the holder's description says of this kind; None if it says nothing, or is not cephlet's.
 ///
 /// # Errors
 /// Precondition: a later version has written it.
@@ -27,7 +27,7 @@ pub(super) fn read(holder: &LockHolder, kind: &str) -> Result<Option<Value>> {
     }
 }
 
-/// A text in what was read; empty if there is none.
+/// The text under `key`; empty if there is none.
 pub(super) fn word<'a>(said: &'a Value, key: &str) -> &'a str {
     said.get(key).and_then(Value::as_str).unwrap_or_default()
 }

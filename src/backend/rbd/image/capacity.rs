@@ -13,8 +13,8 @@ use crate::dispatch::Call;
 use crate::error::Result;
 use crate::secrets::Secrets;
 
-/// What the pool that takes the data still takes: copies taken off, quota included. Images take what is
-/// written to them, so a larger one could be made, but not filled.
+/// What the data pool can still take, with its copies and its quota taken into account. Images take only what
+/// is written to them, so a larger one could be made, but not filled.
 pub(crate) fn capacity(
     context: &Context,
     call: &Call,

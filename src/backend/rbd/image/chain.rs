@@ -1,13 +1,13 @@
-//! Chains of clones, kept short and within a domain. A clone reads what it does not have itself from its
-//! parent, and that one from its own: each link costs time, and the kernel follows sixteen. A copy that would
-//! have more than [`MAX_PARENTS`], or that is to be where its source is not, is given all its data while it
-//! is made, under its temporary name: nobody has a right to it yet, so it gives way to nobody.
+//! Chains of clones, kept short and within a domain. A clone reads what it lacks from its parent, and the
+//! parent from its own parent. Each link costs time, and the kernel follows sixteen. A copy that would have
+//! more than [`MAX_PARENTS`], or that is in another domain than its source, is given all its data while it is
+//! made, under its temporary name: no caller has a right to it yet, so it gives way to no client.
 //!
-//! A flatten that was killed is never repeated over what it has done. `rbd flatten` passes over every object
-//! of which the object map says that it exists, and the map is changed before the object is written: after
-//! nearly every kill a second flatten loses data with the parent, without a word (Ceph 16.2). The copy is
-//! removed and begun again. What a node has written to is like what was killed, as the node may have crashed:
-//! it is flattened with a map that nothing relies on.
+//! A killed flatten is never repeated on the same copy. `rbd flatten` skips every object that exists
+//! according to the object map, and the map is changed before the object is written. So after nearly every
+//! kill, a second flatten silently loses data when it removes the parent (Ceph 16.2). The copy is removed and
+//! begun again. A volume that a node has written to counts as killed too, as the node may have crashed: it is
+//! flattened with a map that nothing relies on.
 
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::Pool;
@@ -15,10 +15,10 @@ use crate::backend::rbd::image::parent::check_parent_later;
 use crate::backend::rbd::tool::{Changed, ImageInfo, ImageRef, Parent};
 use crate::error::Result;
 
-/// The features that are an image's object map.
+/// The features that make up an image's object map.
 const OBJECT_MAP: [&str; 2] = ["object-map", "fast-diff"];
 
-/// So many parents an image may have, one behind the other.
+/// How many parents an image may have, one behind the other.
 pub(crate) const MAX_PARENTS: usize = 8;
 
 /// How many parents an image has, or had when they were counted. One process for each link that is not known
@@ -43,20 +43,20 @@ pub(crate) fn count_parents(pool: &Pool<'_>, image: &ImageInfo) -> Result<usize>
     Ok(next - 1)
 }
 
-/// Gives a copy that is being made all its data. It then goes on to its end also for a client that gives up,
-/// whose repeated request waits for it, or finds it. The call is no worker meanwhile: how many copies are
-/// flattened at once is limited as other commands without a deadline are.
+/// Gives a copy that is being made all its data. The call then continues even if its client gives up: a
+/// repeated request waits for the copy, or finds it. Meanwhile the call occupies no worker: the limit on
+/// concurrent flattens is that of other commands without a deadline.
 pub(crate) fn flatten(pool: &Pool<'_>, copy: &ImageInfo, why: &str) -> Result<Changed> {
     log::info!("{}: flattening {}, as {why}", pool.at, copy.name);
     pool.call.ignore_deadline();
     let flattened = pool.call.rest(|| pool.flatten(&copy.name));
-    // Also of one that failed: it may be killed between the parent and the rest.
+    // Also after a failure: the command may have been killed between the parent and the rest.
     copy.parent.iter().for_each(|parent| check_parent_later(pool, parent));
     flattened
 }
 
-/// Gives a volume a new object map, which is not relied on before it is rebuilt. Nobody may have the volume
-/// open. Killed in between it has lost the features, which only makes some commands slower.
+/// Gives a volume a new object map, which is not relied on before it is rebuilt. No client may have the
+/// volume open. A kill in between loses the features, which only makes some commands slower.
 pub(crate) fn renew_object_map(pool: &Pool<'_>, volume: &ImageInfo) -> Result<()> {
     let map = object_map(volume);
     if map.is_empty() {
@@ -66,9 +66,9 @@ pub(crate) fn renew_object_map(pool: &Pool<'_>, volume: &ImageInfo) -> Result<()
     pool.enable_features(&volume.name, &map).map(drop)
 }
 
-/// Gives a volume all its data, also one that was written to, or whose flatten was killed; who maps it
-/// meanwhile writes to it in turn. Its object map must be new: to rebuild an older one would not find what is
-/// wrong with it.
+/// Gives a volume all its data, even one that was written to, or whose flatten was killed. A client that maps
+/// it meanwhile takes turns in writing. Its object map must be new: a rebuild of an older map would not find
+/// what is wrong with it.
 pub(crate) fn flatten_volume(pool: &Pool<'_>, volume: &ImageInfo) -> Result<()> {
     pool.flatten(&volume.name)?;
     volume.parent.iter().for_each(|parent| check_parent_later(pool, parent));

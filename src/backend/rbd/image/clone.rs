@@ -1,20 +1,20 @@
 //! Volumes that begin as copies of a snapshot or of another volume.
 //!
-//! A copy is made under a temporary name, checked, and renamed when it is whole: what bears a final name is
-//! never half made. The temporary name is drawn for each attempt, so what a killed attempt has left (a blank
+//! A copy is made under a temporary name, checked, and renamed when it is whole: no image with a final name
+//! is half made. The temporary name is drawn for each attempt, so what a killed attempt has left (a blank
 //! image of the right size, or an old snapshot) is never taken for a part of this one. The sweep removes it.
 //!
-//! 1. where the source is (its id stays, its name may have changed): [`clone_source`](super::clone_source)
+//! 1. find the source (its id stays, its name may have changed): [`clone_source`](super::clone_source)
 //! 2. of a volume: a transient snapshot, for this copy only
 //! 3. clone
 //! 4. of a volume: remove that snapshot; it lives on in the source's trash as long as something reads from it
 //! 5. what the clone has inherited from its source: its file system is kept, its limits and the terms of its
 //!    replication are not
 //! 6. the creation record, limits
-//! 7. does it read from the source? size
+//! 7. check that it reads from the source; set the size
 //! 8. flatten, if it would have too many parents, or is in another domain: [`chain`]
-//! 9. rename, and a look whose name it is; if it is another's, the copy is dropped and the answer is the
-//!    image that has it
+//! 9. rename, and check whose name it is; if it is another image's, the copy is dropped and that image is the
+//!    answer
 
 use std::collections::BTreeMap;
 
@@ -41,15 +41,15 @@ use crate::backend::size::Bounds;
 use crate::error::{Error, Kind, Result};
 use crate::ids;
 
-/// How often a step is taken again that others disturb.
+/// How many times to repeat a step that others disturb.
 const ATTEMPTS: usize = 4;
 
 /// How an attempt ended.
 enum Outcome {
     Made(Box<ImageInfo>),
-    /// Image or snapshot are not there under the names they had.
+    /// The image or the snapshot does not exist under the name it had.
     NoSource,
-    /// Somebody else came in between.
+    /// Another controller or client interfered.
     Disturbed,
 }
 
@@ -57,7 +57,7 @@ enum Outcome {
 enum Completed {
     /// It has its name.
     Named(Box<ImageInfo>),
-    /// It is not the volume, and goes.
+    /// It does not become the volume, and is removed.
     NotNeeded(Outcome),
 }
 
@@ -127,7 +127,7 @@ fn try_copy(
     source: &CloneSource,
     temporary: &str,
 ) -> Result<Outcome> {
-    // The sweep leaves alone what is locked.
+    // The sweep leaves locked images alone.
     let _working = internal::lock(pool, temporary)?;
     let outcome = match clone_source(pool, spec, source, temporary) {
         Ok(Cloned::Done) => complete(pool, spec, source, temporary),
@@ -138,14 +138,14 @@ fn try_copy(
         Err(error) if matches!(error.kind(), Kind::Timeout | Kind::Unavailable) => {
             remove_later(pool, source, temporary);
         }
-        // It is not the volume.
+        // The clone does not become the volume.
         Err(_) | Ok(Completed::NotNeeded(_)) => discard(pool, source, temporary),
         Ok(Completed::Named(_)) => {}
     }
     outcome.map(Completed::into_outcome)
 }
 
-/// Leaves nothing behind.
+/// Removes the copy, now or in the background.
 fn discard(pool: &Pool<'_>, source: &CloneSource, temporary: &str) {
     if !matches!(remove_copy(pool, temporary), Ok(Removed::Gone | Removed::Absent)) {
         remove_later(pool, source, temporary);
@@ -185,7 +185,7 @@ fn clone_source(
         _ => drop(origin.remove_snapshot(ImageRef::Id(&source.id), &source.snapshot)?),
     }
     if matches!(cloned, Ok(Cloned::NoSource)) {
-        // One that was deleted while the copy's snapshot was on it could not go: it can now.
+        // A source that was deleted while it had the copy's snapshot could not be removed: now it can.
         check_retained_later(&origin, &source.id);
     }
     cloned
@@ -212,7 +212,7 @@ fn name_is_taken(name: &str) -> Error {
     Error::unavailable(format!("{name} is there already, though its name was just drawn: try again"))
 }
 
-/// Makes the clone the volume that is wanted, and gives it its name.
+/// Makes the clone the requested volume, and gives it its name.
 fn complete(
     pool: &Pool<'_>,
     spec: &CreateSpec<'_>,
@@ -261,7 +261,7 @@ impl From<Mismatch> for Outcome {
     }
 }
 
-/// The last step. Whoever finds the name taken was too late.
+/// The last step. If the name is taken, another controller was faster.
 fn give_name(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo, record: &Record) -> Result<Completed> {
     let name = &spec.new.object;
     let mut cleared = false;
@@ -291,7 +291,7 @@ fn give_name(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo, record: &R
     Err(Error::unavailable("other controllers made and deleted it during this call: try again"))
 }
 
-/// What the source's replication has written down is nothing of the copy's, which is not replicated.
+/// Resets what the copy has inherited of its source's replication: the copy is not replicated.
 fn forget_replication(pool: &Pool<'_>, copy: &str, inherited: &BTreeMap<String, String>) -> Result<()> {
     let none =
         [(REPLICATION_KEY, ReplicationTerms::new(None).text()?), (DEMOTED_KEY, NEVER_DEMOTED.to_string())];
@@ -301,8 +301,8 @@ fn forget_replication(pool: &Pool<'_>, copy: &str, inherited: &BTreeMap<String, 
     Ok(())
 }
 
-/// The record with the file system of the source, where the request names none: what is on the source is on
-/// its copy. Another one is refused, unless the source is a block device, whose content is its user's.
+/// The record, with the file system of the source if the request names none: a copy has what is on its
+/// source. Another file system is refused, unless the source is a block device, whose content is its user's.
 fn complete_record(record: &Record, inherited: &BTreeMap<String, String>) -> Result<Record> {
     let mut record = record.clone();
     let source = inherited.get(RECORD_KEY).and_then(|text| Record::parse(text).ok());
@@ -315,8 +315,8 @@ fn complete_record(record: &Record, inherited: &BTreeMap<String, String>) -> Res
     Ok(record)
 }
 
-/// The limits to change, zero to take one away: those asked for that the clone has not, and those of its
-/// source that were not.
+/// The limits to change; zero removes one. These are the requested limits that the clone lacks, and those of
+/// its source that were not requested.
 fn changed_limits<'a>(
     inherited: &'a BTreeMap<String, String>,
     asked: &[(&'a str, u64)],

@@ -1,4 +1,4 @@
-//! What a volume is cloned from.
+//! The source of a clone.
 
 use crate::backend::Origin;
 use crate::backend::ceph::PoolRef;
@@ -33,14 +33,14 @@ pub(crate) struct CloneSource {
 /// Why an image is no clone of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mismatch {
-    /// It reads from nothing.
+    /// It has no parent.
     NoParent,
     /// It reads from another image or snapshot.
     OtherParent,
 }
 
 impl CloneSource {
-    /// Why a copy of it is given all its data while it is made, if it is.
+    /// Why a copy of it must be flattened while it is made, if so.
     pub fn why_whole(&self) -> Option<String> {
         let is_at_end = self.parents >= MAX_PARENTS;
         let why = || format!("it would have more than {MAX_PARENTS} parents");
@@ -48,7 +48,7 @@ impl CloneSource {
         is_at_end.then(why).or_else(|| self.is_elsewhere.then(where_from))
     }
 
-    /// Why an image is no clone of this, if so. By now a transient snapshot is in the trash, where it goes by
+    /// Why an image is no clone of this, if so. By now a transient snapshot is in the trash, where it has
     /// another name.
     pub fn mismatch(&self, clone: &ImageInfo) -> Option<Mismatch> {
         let Some(parent) = &clone.parent else { return Some(Mismatch::NoParent) };
@@ -58,8 +58,8 @@ impl CloneSource {
     }
 }
 
-/// Finds the image, by a remembered name if `may_guess`: that saves a question, and were it out of date, the
-/// clone would say so by its parent. `temporary` is what the copy is called while it is made.
+/// Finds the image, by a remembered name if `may_guess`: that saves a query, and if the name is out of date,
+/// the clone's parent shows it. `temporary` is the name of the copy while it is made.
 pub(crate) fn find_source(
     pool: &Pool<'_>,
     spec: &CreateSpec<'_>,
@@ -111,7 +111,7 @@ fn from_snapshot(pool: &Pool<'_>, asked: &SnapshotId, may_guess: bool) -> Result
     Ok(CloneSource { at, image, id, snapshot, parents, is_transient, is_cached_name, is_elsewhere })
 }
 
-/// What the image was called, and how many parents it had, a while ago.
+/// The name of the image, and the number of its parents, a while ago.
 fn last_known(pool: &Pool<'_>, id: &SnapshotId) -> Option<(String, usize)> {
     let memory = pool.memory();
     Some((memory.records.name_of(&id.place, &id.source)?, memory.parent_counts.get(&id.source)?))
@@ -129,7 +129,7 @@ fn from_volume(pool: &Pool<'_>, id: &VolumeId, temporary: &str) -> Result<CloneS
     Ok(CloneSource { at, image, id, snapshot, parents, is_transient, is_cached_name, is_elsewhere })
 }
 
-/// The refusal of a source that is not there.
+/// The refusal of a source that does not exist.
 pub(crate) fn no_source(origin: &Origin) -> Error {
     let what = match origin {
         Origin::Snapshot(id) => format!("snapshot {id}"),

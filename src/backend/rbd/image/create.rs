@@ -16,7 +16,7 @@ use crate::backend::rbd::tool::{ImageInfo, Made, NewImage};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 
-/// How often an image is looked for that others make and remove meanwhile.
+/// How many times to look for an image that others make and remove meanwhile.
 const ATTEMPTS: usize = 4;
 
 /// Makes the volume at its place, or finds the one that the same request made there.
@@ -38,8 +38,8 @@ pub(crate) fn find_made(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Option
 fn made(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo) -> Result<Volume> {
     let (place, object) = (spec.new.place.clone(), spec.new.object.clone());
     pool.memory().locations.note(&place);
-    // The record it has is remembered by now; it may say more than this request, as a file system taken over
-    // from a source.
+    // The image's record is remembered by now. It may say more than this request, for example a file system
+    // taken over from a source.
     let found = with_record(pool, &spec.key(), info)?;
     Ok(found.volume(&VolumeId { place, object, incarnation: None }, pool.plugin()))
 }
@@ -66,9 +66,9 @@ fn create_blank(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<ImageInfo> {
                 return Ok(info);
             }
             (Made::Taken, Some(info)) => return answer_from(pool, spec, info),
-            // Another controller has deleted it in the meantime.
+            // Another controller has deleted the image in the meantime.
             (Made::New, None) => {}
-            // Taken anew, by a creation that has not been waited for.
+            // The name is taken again, by a creation that this call has not waited for.
             (Made::Taken, None) if cleared => break,
             // A name without an image: a killed creation left it, and only a removal takes it away.
             (Made::Taken, None) => {

@@ -1,16 +1,16 @@
 //! Deleting a volume.
 //!
-//! Three commands where nothing is in the way: the [deletion lock](deletion_lock) is taken, the name
-//! is looked up, the image is removed. An image that is large, or has snapshots, is
-//! [retained](super::retain): it gets another name, and goes in the background.
+//! If nothing is in the way, a deletion is three commands: take the [deletion lock](deletion_lock), look up
+//! the name, remove the image. An image that is large, or has snapshots, is [retained](super::retain): it
+//! gets another name, and is removed in the background.
 //!
-//! Before the lock is taken, the journal has the image's id. A killed `rbd rm` frees the name while the image
-//! is still there, and another controller may make a new image of the name. So the rest is removed by the id:
-//! when the deletion is repeated, and when the daemon is started again. The start touches no volume that is
-//! there by its name.
+//! Before the lock is taken, the image's id is in the journal. A killed `rbd rm` frees the name while the
+//! image is still there, and another controller may make a new image of the name. So the rest is removed by
+//! the id: when the deletion is repeated, and when the daemon is started again. The start touches no volume
+//! that still has its name.
 //!
-//! A volume whose name is registered gives it back when it is gone, last of all; its ID says where it is
-//! registered, so that a repeated deletion gives it back if a crash came in between.
+//! If the volume's name is registered, the name is given back last, when the volume is gone. The ID says
+//! where the name is registered, so a repeated deletion gives it back if a crash came in between.
 //!
 //! | what a killed command left | by the name | by the id | finished by |
 //! |---|---|---|---|
@@ -39,29 +39,29 @@ use crate::error::{Error, Result};
 use crate::ids::{self, VolumeId};
 use crate::secrets::Secrets;
 
-/// What came of an attempt.
+/// The outcome of an attempt.
 enum Outcome {
     /// There is no such volume any more.
     Over(Ended),
-    /// The ID means the image of another id.
+    /// The ID means an image with another id.
     Other(String),
 }
 
 /// How a volume ended.
 struct Ended {
     deleted: Deleted,
-    /// Its name meant it until now, so that nobody has made another one of the name before.
+    /// Its name meant it until now, so no other image of the name was made before.
     had_its_name: bool,
 }
 
 impl Ended {
-    /// Its name did not mean it any more.
+    /// The name did not mean the volume any more.
     fn without_name(deleted: Deleted) -> Self {
         Self { deleted, had_its_name: false }
     }
 }
 
-/// The ID with the incarnation that is meant; None where there is no such volume.
+/// The ID with the incarnation that is meant; None if there is no such volume.
 pub(crate) fn resolve(
     context: &Context,
     call: &Call,
@@ -81,7 +81,7 @@ pub(crate) fn resolve(
     Ok(found.map(|info| VolumeId { incarnation: Some(info.id), ..id.clone() }))
 }
 
-/// Deletes a volume that nobody uses.
+/// Deletes a volume that is not in use.
 pub(crate) fn delete(
     context: &Context,
     call: &Call,
@@ -122,13 +122,13 @@ fn delete_registered(
     Ok(deleted)
 }
 
-/// Gives back the name of a volume whose pool was removed, if that is registered in another one.
+/// Gives back the name of a volume whose pool was removed, if the name is registered in another pool.
 fn give_back_name(pool: &Pool<'_>, id: &VolumeId, secrets: &Secrets) -> Result<()> {
     let Some(registered) = Registered::find(pool, id, secrets)? else { return Ok(()) };
     registered.give_back(pool, id, true, &|| Ok(()))
 }
 
-/// Finishes a deletion that was interrupted, if the volume's name means nothing any more.
+/// Finishes a deletion that was interrupted, if the volume's name no longer means it.
 pub(crate) fn finish_deletion(pool: &Pool<'_>, id: &VolumeId, secrets: &Secrets) -> Result<Interrupted> {
     let outcome = match pool.lets_go(format_args!("volume {id}"))? {
         true => give_back_name(pool, id, secrets).map(|()| Interrupted::Gone),
@@ -146,7 +146,7 @@ fn finish_registered(pool: &Pool<'_>, id: &VolumeId, secrets: &Secrets) -> Resul
     Ok(outcome)
 }
 
-/// An image is removed by its id, and only if the volume has lost it: that needs no deletion lock.
+/// The image is removed by its id, and only if the volume has lost its name: that needs no deletion lock.
 fn finish_deletion_in(pool: &Pool<'_>, id: &VolumeId) -> Result<Interrupted> {
     let Some(image) = id.incarnation.as_ref().filter(|_| !names::is_internal(&id.object)) else {
         return Ok(Interrupted::Whole);
@@ -239,7 +239,7 @@ fn delete_locked(
             remove_or_retain(pool, &info, lock, deletion.snapshots_may_outlive)?;
             Ok(Outcome::Over(Ended { deleted: Deleted::Gone, had_its_name: true }))
         }
-        // A mirrored image: the ID has the id it had in the other cluster.
+        // A mirrored image: the volume's ID names the id of the image in the other cluster.
         Some(info) => {
             pool.remove_lockable(LockTarget::Header(image))?;
             Ok(Outcome::Other(info.id))
@@ -258,13 +258,13 @@ fn remove_or_retain(
     lock: DeletionLock,
     snapshots_may_outlive: bool,
 ) -> Result<()> {
-    // Those by which an image is mirrored are not among them, and go with it.
+    // The snapshots of the mirroring are not among them, and are removed with the image.
     let mut snapshots = if info.snapshots == 0 { Vec::new() } else { snapshots_of(pool, info)? };
     if snapshots.is_empty() && !is_large(info) && !layout::options(pool)?.trashes_removed {
         if remove_at_once(pool, info, lock)? != Removed::HasSnapshots {
             return Ok(());
         }
-        // Taken since the look.
+        // A snapshot was taken since the look.
         snapshots = snapshots_of(pool, info)?;
     }
     if !snapshots_may_outlive {
@@ -294,11 +294,11 @@ fn remove_at_once(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> Resu
     }
 }
 
-/// Finishes a killed deletion, or finds it finished. The name does not mean the image, which was found by its
-/// id like this.
+/// Finishes a killed deletion, or finds it finished. The name does not mean the image; `found` is what a look
+/// by its id found.
 fn finish(pool: &Pool<'_>, name: &str, image: &str, found: Option<ImageInfo>) -> Result<Deleted> {
     let removed = match &found {
-        // Deleted, and retained; or renamed by an operator, and so no volume any more.
+        // The image is deleted and retained; or an operator has renamed it, so it is no volume any more.
         Some(info) if info.name != name => Removed::Absent,
         _ => remove_rest(pool, name, image, found.is_some())?,
     };
@@ -308,7 +308,7 @@ fn finish(pool: &Pool<'_>, name: &str, image: &str, found: Option<ImageInfo>) ->
         (Removed::Gone, _) => return Ok(Deleted::Gone),
         (Removed::Watched, _) => return Err(interrupted()),
         (_, Some(_)) => deletion_lock::release(pool, image),
-        // Taking the lock has made an object where no image is.
+        // Taking the lock has made an object though there is no image.
         (_, None) => pool.remove_lockable(LockTarget::Header(image))?,
     }
     Ok(Deleted::Absent)
@@ -320,7 +320,7 @@ fn remove_rest(pool: &Pool<'_>, name: &str, image: &str, is_there: bool) -> Resu
     if removed != Removed::Absent || !is_there {
         return Ok(removed);
     }
-    // The image is moved to the trash first. Until it is there, no other image can get its name.
+    // `rbd rm` moves the image to the trash first. Until it is there, no other image can get its name.
     remove_bare_name(pool, name)?;
     match pool.info(ImageRef::Id(image))? {
         None => Ok(Removed::Gone),
@@ -328,8 +328,8 @@ fn remove_rest(pool: &Pool<'_>, name: &str, image: &str, is_there: bool) -> Resu
     }
 }
 
-/// Refuses an image whose deletion lock another controller has, unless the image is retained: the lock stays
-/// on it, and the volume is gone. A killed rename may have left the volume's name, which goes now.
+/// Refuses an image whose deletion lock another controller has, unless the image is retained: then the lock
+/// stays on it, and the volume is gone. The volume's name is removed if a killed rename has left it.
 fn refuse_whole(pool: &Pool<'_>, name: &str, image: &str) -> Result<()> {
     match pool.info(ImageRef::Id(image))? {
         Some(info) if names::id_of_retained(&info.name).is_none() => {
@@ -339,7 +339,7 @@ fn refuse_whole(pool: &Pool<'_>, name: &str, image: &str) -> Result<()> {
     }
 }
 
-/// Refuses a volume that is published, unless there is none any more and the lock was taken too late.
+/// Refuses a volume that is published, unless it is gone and the lock was taken too late.
 fn refuse_published(pool: &Pool<'_>, id: &VolumeId, image: &str, nodes: &[LockHolder]) -> Result<()> {
     let exists = find_volume(pool, id)?.is_some() || pool.info(ImageRef::Id(image))?.is_some();
     if !exists {

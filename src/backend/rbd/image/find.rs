@@ -12,7 +12,7 @@ use crate::csi::Map;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 
-/// An image and what is known of how it was asked for.
+/// An image and the record of its creation request.
 #[derive(Clone, Debug)]
 pub(crate) struct ImageWithRecord {
     pub info: ImageInfo,
@@ -20,14 +20,13 @@ pub(crate) struct ImageWithRecord {
     pub record: Option<Record>,
 }
 
-/// The image that an ID means; None where there is none, or one of another incarnation, or one that is no
-/// volume.
+/// The image that an ID means; None if there is none, if it has another incarnation, or if it is no volume.
 pub(crate) fn find_volume(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<ImageInfo>> {
     if names::is_internal(&id.object) {
         return Ok(None);
     }
     let Some(info) = pool.info(ImageRef::Name(&id.object))? else { return Ok(None) };
-    // By the name of the other cluster only what is mirrored is meant: all else of this name is another's.
+    // An ID with the other cluster's name means only a mirrored image: any other of this name is not meant.
     let is_here = id.place.cluster == pool.at.access.cluster.name;
     if id.incarnation.is_none() && !is_here && info.mirroring.is_none() {
         return Ok(None);
@@ -35,7 +34,7 @@ pub(crate) fn find_volume(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Image
     if id.means(&info.id) {
         return Ok(Some(info));
     }
-    // A mirrored image has an id of its own, and the first one in its record.
+    // A mirrored image has an id of its own. The first id is in its record.
     let found = with_record(pool, &pool.key_of(id), info)?;
     let first = found.record.and_then(|record| record.first_id);
     Ok(first.is_some_and(|first| id.means(&first)).then_some(found.info))
@@ -51,7 +50,7 @@ pub(crate) fn existing_volume(pool: &Pool<'_>, id: &VolumeId) -> Result<ImageInf
     Err(Error::not_found(format!("volume {id} does not exist: check the ID, or create it again")))
 }
 
-/// Refuses to take a volume for gone that is just being copied anew, as far as this daemon knows.
+/// Refuses to treat a volume as gone while, as far as this daemon knows, it is being copied anew.
 pub(crate) fn refuse_absent_in_resync(pool: &Pool<'_>, id: &VolumeId) -> Result<()> {
     match pool.memory().resyncs.0.contains(&pool.key_of(id)) {
         true => Err(Error::unavailable(format!(
@@ -61,8 +60,8 @@ pub(crate) fn refuse_absent_in_resync(pool: &Pool<'_>, id: &VolumeId) -> Result<
     }
 }
 
-/// The image with its record, which is asked for once and then remembered: it changes only where an image
-/// that is mirrored is given its first id.
+/// The image with its record, which is read once and then remembered: it changes only when a mirrored image
+/// is given its first id.
 pub(crate) fn with_record(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result<ImageWithRecord> {
     let records = &pool.memory().records;
     let remembered = records.get(key, &info.id);
@@ -78,8 +77,8 @@ pub(crate) fn with_record(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result
     Ok(ImageWithRecord { info, record: Some(record) })
 }
 
-/// The same of an image that another controller may have made a moment ago: gives it the time to write the
-/// record.
+/// The same for an image that another controller may have made a moment ago: gives that controller the time
+/// to write the record.
 pub(crate) fn with_record_in_making(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result<ImageWithRecord> {
     let timing = pool.timing();
     let age = SystemTime::now().duration_since(info.created).unwrap_or_default();
@@ -102,8 +101,8 @@ pub(crate) fn last_known(context: &Context, id: &VolumeId) -> Option<(String, Re
 }
 
 impl ImageWithRecord {
-    /// The volume as the orchestrator sees it. The ID keeps its caller's form where it names the incarnation;
-    /// one that leaves it out is that of a new volume, or an operator's. `plugin` is the plugin's name.
+    /// The volume as the orchestrator sees it. An ID with an incarnation keeps its caller's form; an ID
+    /// without one belongs to a new volume or comes from an operator. `plugin` is the plugin's name.
     pub fn volume(&self, id: &VolumeId, plugin: &str) -> Volume {
         let asked = self.record.as_ref().map(|record| &record.asked);
         let placed = self.record.as_ref().and_then(|record| record.placed.as_ref());
@@ -111,8 +110,8 @@ impl ImageWithRecord {
         Volume {
             id: VolumeId { incarnation: Some(incarnation), ..id.clone() },
             size: self.info.size,
-            // Everything a node must know is in the ID, or in what the controller gives it when it publishes
-            // the volume: a list, which sees no records, says the same of a volume as its creation.
+            // Everything a node must know is in the ID or in the publish context. So a list, which sees no
+            // records, says the same of a volume as its creation.
             context: Map::new(),
             fs_type: asked.and_then(|asked| asked.fs_type.clone()),
             source: asked.and_then(|asked| asked.source.clone()),

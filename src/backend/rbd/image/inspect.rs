@@ -1,4 +1,4 @@
-//! How a volume is doing: to which nodes it is published, and whether its cluster, its pool and its clients
+//! The state of a volume: to which nodes it is published, and whether its cluster, its pool and its clients
 //! can go on.
 
 use std::collections::BTreeSet;
@@ -24,8 +24,8 @@ pub(crate) fn find(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Volume>> {
     Ok(Some(with_record(pool, &pool.key_of(id), info)?.volume(id, pool.plugin())))
 }
 
-/// The volume with its nodes and its condition. One whose cluster cannot be reached is in a bad condition, if
-/// it is known.
+/// The volume with its nodes and its condition. If its cluster cannot be reached, a known volume is in a bad
+/// condition.
 pub(crate) fn inspect(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Volume>> {
     let inspected = look_closely(pool, id);
     match (inspected, last_known(pool.context, id)) {

@@ -1,4 +1,4 @@
-//! Internal images, temporary or retained: in this daemon one call or job at a time works on one.
+//! Internal images, temporary or retained: in this daemon, one call or job at a time works on each.
 
 use crate::backend::rbd::context::Pool;
 use crate::dispatch::{Held, Key};

@@ -1,5 +1,5 @@
-//! How new images are laid out. A new image is asked for with everything that an option of the pool or the
-//! cluster could change. What the request leaves open is:
+//! The layout of new images. Each is created with explicit values for everything that an option of the pool
+//! or the cluster could change. If the request leaves something open, the value is:
 //!
 //! | | a new image | a copy |
 //! |---|---|---|
@@ -15,10 +15,10 @@ use crate::csi::Capability;
 use crate::error::{Error, Result};
 use crate::ids::{Place, VolumeId};
 
-/// Without `layering` there are no clones, without the other no writers.
+/// Without `layering` there are no clones, without the exclusive lock no writers.
 const NEEDED: [&str; 2] = ["layering", EXCLUSIVE_LOCK];
 
-/// Bytes of an object, if nothing is said.
+/// Bytes of an object, if the request names no size.
 const OBJECT_SIZE: u64 = 4 << 20;
 
 /// The layout of a new image.
@@ -41,8 +41,8 @@ pub(crate) fn of_copy(pool: &Pool<'_>, asked: &Layout) -> Result<Layout> {
     })
 }
 
-/// The pool's options, which are read once a minute. A pool that is not there has none: the next command says
-/// that.
+/// The pool's options, which are read once a minute. A pool that does not exist has none: the next command
+/// says so.
 pub(crate) fn options(pool: &Pool<'_>) -> Result<PoolOptions> {
     let known = &pool.memory().pool_options.0;
     let key = Place { namespace: String::new(), ..pool.place() }.key("");
@@ -68,7 +68,7 @@ pub(crate) fn why_read_only(id: &VolumeId, features: &BTreeSet<String>) -> Optio
     ))
 }
 
-/// Refuses features with which the volume could not be used as it is to be.
+/// Refuses features that rule out the intended use of the volume.
 pub(crate) fn check(asked: &Layout, uses: &[Capability]) -> Result<()> {
     let is_lockless = asked.features.as_ref().is_some_and(|features| !features.contains(EXCLUSIVE_LOCK));
     match uses.iter().find(|it| !it.mode.is_read_only()).filter(|_| is_lockless) {

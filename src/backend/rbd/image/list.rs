@@ -1,5 +1,5 @@
-//! Lists of volumes: one question for each pool and namespace, in the order of the volumes' keys, and no more
-//! of them than a page takes.
+//! Lists of volumes: one query for each pool and namespace, in the order of the volumes' keys, and no more
+//! queries than a page needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::UNIX_EPOCH;
@@ -17,8 +17,8 @@ use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, Place, SnapshotId, VolumeId};
 
-/// Up to `limit` volumes (0: all) whose keys follow `after`. What cannot be asked for its volumes fails the
-/// list: one that lacks them would say that they are gone.
+/// Up to `limit` volumes (0: all) whose keys follow `after`. A pool that cannot be listed fails the list: a
+/// list without its volumes would say that they are gone.
 pub(crate) fn list(context: &Context, call: &Call, after: &str, limit: usize) -> Result<Page<Volume>> {
     let most = if limit == 0 { usize::MAX } else { limit };
     let mut entries: Vec<Volume> = Vec::new();
@@ -56,7 +56,7 @@ fn volumes_after(pool: &Pool<'_>, after: &str) -> Result<Vec<Volume>> {
     entries.into_iter().map(volume).collect()
 }
 
-/// All images of a pool. Why they cannot be listed is said with the cluster's name.
+/// All images of a pool. An error names the cluster.
 fn images(pool: &Pool<'_>) -> Result<Vec<ListedImage>> {
     pool.list().map_err(|error| {
         let place = pool.place();
@@ -72,7 +72,7 @@ fn listed(pool: &Pool<'_>, key: &str, entry: &ListedImage, list: &[ListedImage])
     let place = pool.place();
     let id = VolumeId { place: place.clone(), object: entry.name.clone(), incarnation: None };
     let found = match ids::registration(&entry.name) {
-        // Only its record tells from where it can be reached: read once, and then remembered.
+        // Only the record tells from where the volume can be reached. It is read once, and then remembered.
         Some(_) => with_record(pool, key, info(entry)).or_else(|error| without_record(entry, error))?,
         None => ImageWithRecord { info: info(entry), record: pool.memory().records.get(key, &entry.id) },
     };
@@ -85,7 +85,7 @@ fn listed(pool: &Pool<'_>, key: &str, entry: &ListedImage, list: &[ListedImage])
     Ok(Volume { source, ..volume })
 }
 
-/// One whose record cannot be read does not keep the others from being listed.
+/// A volume whose record cannot be read does not keep the others from being listed.
 fn without_record(entry: &ListedImage, error: Error) -> Result<ImageWithRecord> {
     if error.kind() != Kind::Internal {
         return Err(error);
@@ -104,7 +104,7 @@ fn page(entries: Vec<Volume>, is_more: bool) -> Page<Volume> {
     Page { entries, next }
 }
 
-/// What an image says of itself, as far as a list shows it.
+/// The info of an image, as far as a list shows it.
 fn info(entry: &ListedImage) -> ImageInfo {
     ImageInfo {
         name: entry.name.clone(),
@@ -119,9 +119,9 @@ fn info(entry: &ListedImage) -> ImageInfo {
     }
 }
 
-/// What a volume whose record is not known was copied from, as far as the list shows it: the snapshot, while
-/// that is there. One that was deleted since, as the transient one that a volume is copied through, goes by a
-/// random name.
+/// The source of a volume whose record is not known, as far as the list shows it: the snapshot, while it
+/// exists. A snapshot that was deleted since, such as the transient one of a volume's copy, has a random
+/// name.
 fn source(pool: &Pool<'_>, parent: &Parent, list: &[ListedImage]) -> Result<Option<Source>> {
     let find = || {
         let snapshot = names::in_snapshot(&parent.snapshot)?;

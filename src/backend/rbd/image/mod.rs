@@ -1,8 +1,8 @@
-//! Images: the volumes, and what cephlet makes of them on the way.
+//! Images: the volumes, and the images that cephlet makes of them for its own use.
 //!
-//! From the top: what is asked of a volume (`place`, `create`, `delete`, `expand`, `qos`, `inspect`, `list`,
-//! `capacity`); how that is done (`clone`, `chain`, `layout`, `retain`, `unregister`); what all of it rests
-//! on (`rename`, `remove`, `find`, `watchers`, `record`).
+//! From the top: the operations on a volume (`place`, `create`, `delete`, `expand`, `qos`, `inspect`, `list`,
+//! `capacity`); how they are done (`clone`, `chain`, `layout`, `retain`, `unregister`); what all of them use
+//! (`rename`, `remove`, `find`, `watchers`, `record`).
 
 pub(crate) mod capacity;
 pub(crate) mod chain;
@@ -42,8 +42,8 @@ impl Volumes for Context {
         delete::resolve(self, call, id, secrets)
     }
 
-    /// A copy may take hours, for which its source is in use as before. What other controllers do to the
-    /// source meanwhile is no worse than what this one does.
+    /// A copy may take hours, while its source stays in use. Other controllers may change the source
+    /// meanwhile in any case, and what this one does is no worse.
     fn locks_sources(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Looks that a job takes at images that may be retained for nothing.
+//! Background checks of images that may be retained without need.
 
 use std::time::Duration;
 
@@ -8,9 +8,8 @@ use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::Parent;
 
-/// Has the parent of a clone looked at that was just removed or flattened. If the snapshot is not one that
-/// was asked for, nothing but its clones needed it, and the parent may have been deleted since the clone told
-/// it.
+/// Has a job check the parent of a clone that was just removed or flattened. A snapshot that was not asked
+/// for was needed by its clones only, and the parent may have been deleted since the clone named it.
 pub(crate) fn check_parent_later(pool: &Pool<'_>, parent: &Parent) {
     let Parent { pool: name, namespace, image, id: Some(id), snapshot, .. } = parent else { return };
     if names::id_of_retained(image).is_some() || names::in_snapshot(snapshot).is_none() {
@@ -19,7 +18,7 @@ pub(crate) fn check_parent_later(pool: &Pool<'_>, parent: &Parent) {
     }
 }
 
-/// Has an image looked at a little later, so that what many clones of it ask for is one look.
+/// Has a job check an image a little later, so that many of its clones cause only one check.
 pub(crate) fn check_retained_later(pool: &Pool<'_>, image: &str) {
     check_retained_in(pool, image, pool.timing().parent_check);
 }

@@ -1,11 +1,11 @@
-//! Where a volume is made: at the place that its request names, or where topology puts it, which is claimed
-//! in the registry of names first.
+//! Where a volume is made: at the place that its request names, or at the place that topology chooses, which
+//! is claimed in the registry of names first.
 //!
-//! 1. what this daemon knows of the name: is the volume there? then that is the answer
+//! 1. look where this daemon has seen the volume; if it is there, it is the answer
 //! 2. choose a pool
-//! 3. [claim](crate::backend::ceph::claim) the name for it, or find where it is claimed for: is the volume
-//!    there? then that is the answer, if it can be reachable from where this request asks for; may it be made
-//!    there by this request? then under that claim; else the claim is released once its maker counts as dead
+//! 3. [claim](crate::backend::ceph::claim) the name for that pool, or find its claim. If the volume is there,
+//!    it is the answer, provided that it can be reached from where this request asks for. If this request may
+//!    make it there, it shares the claim. Else the claim is released once its maker counts as dead
 //! 4. make the volume there; if that is refused, the share is given back: the next request may choose another
 //!    pool
 
@@ -26,7 +26,7 @@ use crate::error::{Error, Kind, Result};
 use crate::ids::{self, Place};
 use crate::topology::Domains;
 
-/// How often a claim is asked for that is another each time.
+/// How many times to ask for a claim that is another each time.
 const ATTEMPTS: usize = 4;
 
 /// Makes the volume, or finds the one that the same request made.
@@ -81,7 +81,7 @@ fn create_registered(
     Ok(created)
 }
 
-/// What a claim came to.
+/// The outcome of a claim.
 enum Found {
     /// The volume is there.
     Made(Box<Volume>),
@@ -94,7 +94,7 @@ impl Registered<'_> {
         self.new.place.lock_key(&self.new.object)
     }
 
-    /// The volume where it was a while ago. A claim whose pool is gone may have been freed since.
+    /// The volume at its last known place. If that pool is gone, the claim may have been freed since.
     fn find_known(&self) -> Result<Option<Volume>> {
         let known = self.context.memory.placed.get(&self.key());
         let found = known.map_or(Ok(None), |choice| self.find_suitable(&choice));
@@ -108,7 +108,7 @@ impl Registered<'_> {
         })
     }
 
-    /// Chooses a pool: this one, if it fits.
+    /// Chooses a pool: `pool`, if it fits.
     fn choose(&self, pool: Option<&str>) -> Result<Choice> {
         let Self { context, call, new, .. } = self;
         let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
@@ -133,8 +133,8 @@ impl Registered<'_> {
         }
     }
 
-    /// Claims the name for what was chosen, or for the place that it is claimed for. What was made before is
-    /// the answer also where nothing would be chosen today.
+    /// Claims the name for the chosen pool, or for the pool that it is claimed for already. A volume that was
+    /// made before is the answer even if no pool would be chosen today.
     fn claim(&self, choice: Result<Choice>) -> Result<Found> {
         for _ in 0..ATTEMPTS {
             if let Ok(choice) = &choice
@@ -178,7 +178,7 @@ impl Registered<'_> {
         self.context.memory.placed.remember(self.key(), choice);
     }
 
-    /// The volume where it was claimed for.
+    /// The volume in the pool that it was claimed for.
     ///
     /// # Errors
     /// Already exists: it cannot be reached from where this request asks for.
@@ -195,7 +195,7 @@ impl Registered<'_> {
         Ok(found)
     }
 
-    /// The volume where it was claimed for, from wherever that can be reached.
+    /// The same, no matter from where that pool can be reached.
     fn find_at(&self, claim: &Choice) -> Result<Option<Volume>> {
         let new = NewVolume { place: self.place(&claim.pool), ..self.new.clone() };
         let at = self.context.locate(&new.place, &new.secrets);
@@ -220,13 +220,13 @@ impl Registered<'_> {
         let at = self.context.locate(&new.place, &new.secrets)?;
         let spec = CreateSpec::new(&new, Some(&claim.placed))?;
         let created = create::create(&self.context.pool(self.call, &at), &spec);
-        // The pool may be gone that was chosen.
+        // The chosen pool may be gone.
         created.inspect_err(|_| self.context.memory.domains.forget(&new.place.cluster))
     }
 }
 
-/// Whether something in these domains can be reached from one at least of the topologies that are requisite.
-/// Those that have no label of ours say nothing of it.
+/// Whether something in these domains can be reached from at least one of the requisite topologies. A
+/// topology without a label of this plugin does not count; if none counts, the answer is yes.
 fn is_reachable(plugin: &str, domains: &Domains, requisite: &[BTreeMap<String, String>]) -> bool {
     let ways = domains.accessible(plugin);
     let reaches = |from: &BTreeMap<String, String>| {
@@ -238,7 +238,7 @@ fn is_reachable(plugin: &str, domains: &Domains, requisite: &[BTreeMap<String, S
     domains.is_empty() || requisite.iter().all(says_nothing) || requisite.iter().any(reaches)
 }
 
-/// Where a volume is wanted whose name would be registered in a pool.
+/// The placement that is asked for a volume whose name would be registered in this pool.
 pub(crate) fn asked<'a>(registry: &Pool<'a>, settings: &'a Settings, wishes: &'a Wishes) -> Asked<'a> {
     let Pool { context, call, at, .. } = *registry;
     let (monitors, constrained) = (context.tool.monitors().of(call, &at.access), &*settings.constrained);
@@ -246,7 +246,7 @@ pub(crate) fn asked<'a>(registry: &Pool<'a>, settings: &'a Settings, wishes: &'a
     Asked { monitors, constrained, data_pool, wishes, otherwise: &at.pool }
 }
 
-/// Whether an error says that a pool cannot be used: there is no such one, or it is not allowed.
+/// Whether an error says that a pool cannot be used: it does not exist, or is not allowed.
 fn is_unusable(error: &Error) -> bool {
     matches!(error.kind(), Kind::Precondition | Kind::InvalidArgument)
 }

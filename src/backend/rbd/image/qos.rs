@@ -9,7 +9,7 @@ use crate::csi::Map;
 use crate::error::Result;
 use crate::ids::VolumeId;
 
-/// Changes the limits of a volume; without any, only says whether it is there.
+/// Changes the limits of a volume; without limits, only checks that the volume exists.
 pub(crate) fn modify(pool: &Pool<'_>, id: &VolumeId, parameters: &Map) -> Result<()> {
     let limits = parameters::limits(parameters)?;
     let limits: Vec<_> = limits.iter().map(|(key, limit)| (parameters::setting(key), *limit)).collect();
@@ -18,7 +18,7 @@ pub(crate) fn modify(pool: &Pool<'_>, id: &VolumeId, parameters: &Map) -> Result
         refuse_secondary(id, &info, "modified")?;
     }
     if !limits.is_empty() && pool.set_limits(&id.object, &limits)? == Changed::Absent {
-        // Deleted at this moment: says so.
+        // The volume was deleted just now: say so.
         existing_volume(pool, id)?;
     }
     Ok(())

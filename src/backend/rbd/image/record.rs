@@ -1,5 +1,5 @@
-//! The creation record: how an image was asked for, kept in its metadata, where it goes wherever the image
-//! goes.
+//! The creation record: the request for an image. It is kept in the image's metadata, and goes wherever the
+//! image goes.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use crate::csi::Map;
 use crate::error::{Error, Result};
 use crate::ids::{Place, decode};
 
-/// How an image was asked for.
+/// The request for an image, and what became of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     version: u32,
     /// The request.
     pub asked: CreationRequest,
-    /// The id the image had when it was made, where that was written down: a mirrored image has another.
+    /// The id that the image had when it was made, if it is recorded: a mirrored image has another id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_id: Option<String>,
-    /// What topology chose, where it did.
+    /// What topology chose, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placed: Option<Placed>,
-    /// What this release does not know.
+    /// Fields that this release does not know.
     #[serde(flatten)]
     unknown: Unknown,
 }

@@ -4,10 +4,10 @@
 //! - A killed command frees the name, and leaves an entry in the trash that no list of the trash shows.
 //!   `rbd ls` shows the name. `rbd rm` of that name, or `rbd trash rm` of the id, finishes the removal.
 //! - In a pool that has the option `rbd_move_to_trash_on_remove` itself, which no command line overrides, the
-//!   image goes to the trash and stays there. `rbd trash rm` of the id follows. After a kill in between the
-//!   sweep tells our images from an operator's by their names. So in such a pool no image is removed while it
-//!   has the name of a volume.
-//! - A name that the directory does not have destroys the image: see [`rename`](super::rename).
+//!   image goes to the trash and stays there. `rbd trash rm` of the id follows. After a kill in between, the
+//!   sweep tells cephlet's images from an operator's by their names. So in such a pool no image is removed
+//!   while it has the name of a volume.
+//! - `rbd rm` of a name that the directory does not have destroys the image: see [`rename`](super::rename).
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::header_lock::deletion_lock::{self, Acquired};
@@ -40,10 +40,10 @@ pub(crate) fn remove_for_good(pool: &Pool<'_>, info: &ImageInfo) -> Result<Remov
     }
 }
 
-/// Removes an image from the trash whose name is gone.
+/// Removes from the trash an image whose name is gone.
 fn purge_for_good(pool: &Pool<'_>, image: &str) -> Result<Removed> {
     match pool.purge(image)? {
-        // A pool at its quota, for example.
+        // For example, the pool is at its quota.
         Removed::Absent if pool.info(ImageRef::Id(image))?.is_some() => Err(Error::unavailable(format!(
             "image {image} of {} is there, but `rbd rm` did not find it: try again",
             pool.at
@@ -52,8 +52,8 @@ fn purge_for_good(pool: &Pool<'_>, image: &str) -> Result<Removed> {
     }
 }
 
-/// Removes a name that opens no image, left by a killed creation or removal. Only `rbd rm` of the name does.
-/// The caller knows that no image is given the name meanwhile.
+/// Removes a name that opens no image, left by a killed creation or removal. Only `rbd rm` of the name does
+/// so. The caller ensures that no image is given the name meanwhile.
 pub(crate) fn remove_left_over(pool: &Pool<'_>, name: &str) -> Result<Removed> {
     let removed = pool.remove(name)?;
     if removed == Removed::Gone && layout::options(pool)?.trashes_removed {
@@ -67,8 +67,8 @@ pub(crate) fn remove_left_over(pool: &Pool<'_>, name: &str) -> Result<Removed> {
     Ok(removed)
 }
 
-/// Removes the name of a volume that opens no image. One controller at a time does so and looks once more, as
-/// another may have done it, and made the volume.
+/// Removes the name of a volume that opens no image. One controller at a time does so, and looks once more,
+/// as another may have removed the name and made the volume.
 pub(crate) fn remove_bare_name(pool: &Pool<'_>, name: &str) -> Result<()> {
     let target = LockTarget::BareName(name);
     let Acquired::Locked(lock) = deletion_lock::acquire_on(pool, target, &format!("the name {name}"))? else {
@@ -82,8 +82,8 @@ pub(crate) fn remove_bare_name(pool: &Pool<'_>, name: &str) -> Result<()> {
     removed.and(released)
 }
 
-/// Removes an image, again as long as a client watches it: the cluster takes one that was killed for alive
-/// for half a minute, and a killed `rbd rm` was such a client.
+/// Removes an image, and tries again as long as a client watches it: for half a minute the cluster counts a
+/// killed client as alive, and a killed `rbd rm` was such a client.
 pub(crate) fn insist(
     pool: &Pool<'_>,
     image: &str,

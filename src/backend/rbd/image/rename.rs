@@ -1,7 +1,7 @@
 //! Images with two names. `rbd rename` makes the new name, changes the pool's directory and removes the old
-//! name. A killed one leaves both, and each opens the image. Its own name is the one that the directory has
-//! for its id. `rbd rm` of the other destroys the image and says that there was none, so such a name is
-//! removed by `rados rm rbd_id.NAME`.
+//! name. A killed rename leaves both names, and each opens the image. The image's own name is the one that
+//! the directory has for its id. `rbd rm` of the other name destroys the image and says that there was none,
+//! so such a name is removed by `rados rm rbd_id.NAME`.
 //!
 //! Copies are renamed when they are whole, and deleted volumes when they are [retained](super::retain).
 
@@ -12,20 +12,19 @@ use crate::backend::rbd::image::remove::{is_large, remove_for_good, remove_left_
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, Removed, Renamed};
 use crate::error::Result;
 
-/// What a name turned out to be, by which an image was found.
+/// What the name by which an image was found turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settled {
     /// The image's own.
     OwnName,
-    /// A second one that a killed rename had left, which is removed while the image stays; or the image is
-    /// gone.
+    /// A second name that a killed rename had left: it is removed, and the image stays. Or the image is gone.
     NoName,
 }
 
-/// Whether an image was given a name.
+/// Whether an image has been given a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Named {
-    /// It was. This is how it is now.
+    /// It has. This is the image now.
     Done(Box<ImageInfo>),
     /// The image is gone, or has a third name.
     Absent,
@@ -33,17 +32,17 @@ pub(crate) enum Named {
     Taken,
 }
 
-/// The image of this name, if the name is its own. It is looked up by its id where the name may be a second
-/// one: of a large image or one with snapshots, which is renamed when it is deleted, and of a copy. Nothing
-/// that is remembered replaces that look: another controller may have been killed since.
+/// The image of this name, if the name is its own. The image is looked up by its id if the name may be a
+/// second one: a large image or one with snapshots is renamed when it is deleted, and so is a copy when it is
+/// whole. The memory does not replace that look: another controller may have been killed since.
 pub(crate) fn settle_and_find(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo>> {
     let Some(info) = pool.info(ImageRef::Name(name))? else { return Ok(None) };
     let may_be_renamed = is_large(&info) || info.snapshots > 0 || info.parent.is_some();
     if may_be_renamed { settle(pool, info) } else { Ok(Some(info)) }
 }
 
-/// The same where the image may have been renamed though nothing of it says so: it was asked for as a copy,
-/// and one that was flattened has no parent; or it was to be deleted, and has lost its snapshots since.
+/// The same for an image that may have been renamed without a sign of it: a copy that was flattened has no
+/// parent, and an image that was to be deleted may have lost its snapshots since.
 pub(crate) fn find_by_own_name(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo>> {
     pool.info(ImageRef::Name(name))?.map_or(Ok(None), |info| settle(pool, info))
 }
@@ -63,8 +62,8 @@ pub(crate) fn rename_copy(pool: &Pool<'_>, info: &ImageInfo, name: &str) -> Resu
     Ok(named)
 }
 
-/// Settles a recorded rename. The name that the directory does not have is removed: it says whether that was
-/// the temporary one.
+/// Settles a recorded rename. The name that the directory does not have is removed. The result says whether
+/// it was the temporary one.
 pub(crate) fn settle_rename(pool: &Pool<'_>, rename: &Rename) -> Result<Settled> {
     let Rename { from, to, image } = rename;
     if let Some(second) = pool.info(ImageRef::Name(to))?.filter(|found| found.id == *image) {
@@ -81,8 +80,8 @@ pub(crate) fn settle_rename(pool: &Pool<'_>, rename: &Rename) -> Result<Settled>
     Ok(settled)
 }
 
-/// Removes a copy that was not finished, or the rest of one whose removal was killed. One that a killed
-/// rename has made a volume loses its former name only.
+/// Removes a copy that was not finished, or the rest of one whose removal was killed. If a killed rename has
+/// made it a volume, it only loses its former name.
 pub(crate) fn remove_copy(pool: &Pool<'_>, temporary: &str) -> Result<Removed> {
     let Some(info) = pool.info(ImageRef::Name(temporary))? else {
         return remove_left_over(pool, temporary);
@@ -96,9 +95,9 @@ pub(crate) fn remove_copy(pool: &Pool<'_>, temporary: &str) -> Result<Removed> {
     removed
 }
 
-/// Gives an image a name, also where an earlier attempt was killed. What the command says proves nothing:
-/// another may have had the name first, or the former name was another image's by then. The image is asked by
-/// its id.
+/// Gives an image a name, even if an earlier attempt was killed. The command's answer proves nothing: another
+/// image may have had the name first, or the former name may have meant another image by then. So the image
+/// is looked up by its id.
 pub(crate) fn ensure_renamed(pool: &Pool<'_>, info: &ImageInfo, name: &str) -> Result<Named> {
     let named = try_rename(pool, info, name)?;
     let second = if named == Named::Taken { pool.info(ImageRef::Name(name))? } else { None };
@@ -125,7 +124,7 @@ fn try_rename(pool: &Pool<'_>, info: &ImageInfo, name: &str) -> Result<Named> {
 }
 
 /// Settles whether the image has the name by which it was found. A second name is removed once it is certain
-/// that nobody is renaming.
+/// that no controller is renaming the image.
 fn settle_name(pool: &Pool<'_>, info: &ImageInfo) -> Result<Settled> {
     let timing = pool.timing();
     let what = format!("certainty that nobody is renaming image {} ({})", info.name, info.id);
@@ -133,7 +132,7 @@ fn settle_name(pool: &Pool<'_>, info: &ImageInfo) -> Result<Settled> {
         if pool.info(ImageRef::Id(&info.id))?.is_some_and(|now| now.name == info.name) {
             return Ok(Some(Settled::OwnName));
         }
-        // The rename, or a removal, may have come to its end.
+        // The rename, or a removal, may have ended.
         let now = pool.info(ImageRef::Name(&info.name))?;
         Ok(now.is_none_or(|now| now.id != info.id).then_some(Settled::NoName))
     })?;
@@ -143,7 +142,7 @@ fn settle_name(pool: &Pool<'_>, info: &ImageInfo) -> Result<Settled> {
     }
 }
 
-/// Removes a name of an image that is not its own, unless it means another by now.
+/// Removes a second name of an image, unless that name means another image by now.
 fn remove_second_name(pool: &Pool<'_>, info: &ImageInfo) -> Result<()> {
     match pool.info(ImageRef::Name(&info.name))? {
         Some(now) if now.id == info.id => {

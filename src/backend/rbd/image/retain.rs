@@ -2,9 +2,9 @@
 //! which ends the volume, and removed from there in the background once nothing needs it. The name is never
 //! used again, so `rbd rm` of it hits no other image, whenever it runs and however often it is killed.
 //!
-//! The trash would not do: snapshots of an image in it cannot be cloned, and an operator's images are there.
+//! The trash would not do: snapshots of an image in it cannot be cloned, and operators have images there.
 //!
-//! A retained image goes when its last snapshot is deleted, or its last clone, or else by the hourly sweep.
+//! A retained image is removed when its last snapshot or clone is deleted, or else by the hourly sweep.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed, Remove
 use crate::error::{Error, Result};
 use crate::jobs::{RETRY, Requeue};
 
-/// What came of a look at a retained image.
+/// The outcome of a look at a retained image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Checked {
     /// It is gone, or still needed.
@@ -40,14 +40,14 @@ impl Checked {
 }
 
 /// Gives an image the name of a retained one. The caller holds its deletion lock, which is not given back: it
-/// goes with the image, or runs out.
+/// is removed with the image, or expires.
 pub(crate) fn retain(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> Result<()> {
     let ImageInfo { name, id, .. } = info;
-    // A rename takes an image that is in use, too.
+    // `rbd rename` also renames an image that is in use.
     refuse_watched(pool, name, MayBeMirrored::as_said_by(info))?;
     let retained = names::retained(id);
     let named = lock.under(pool, |pool| {
-        // For its snapshots, also one that is taken between the look at the image and the rename.
+        // The name serves the image's snapshots, even one that is taken between the look and the rename.
         pool.set_metadata(name, OBJECT_KEY, name)?;
         ensure_renamed(pool, info, &retained)
     })?;
@@ -64,8 +64,8 @@ pub(crate) fn retain(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> R
     }
 }
 
-/// The image to be retained does not have that name. Another controller may have removed it since. Or another
-/// image may have had the old name by then. A rename goes by the name alone: that image gets its name back.
+/// The image did not get its retained name: another controller may have removed it since. Or another image
+/// may have had the old name by then: a rename goes by the name alone, so that image gets its name back.
 fn refuse_unless_gone(pool: &Pool<'_>, info: &ImageInfo, retained: &str) -> Result<()> {
     let ImageInfo { name, id, .. } = info;
     let other = pool.info(ImageRef::Name(retained))?.filter(|found| found.id != *id);
@@ -85,8 +85,8 @@ pub(crate) fn remove_retained(pool: &Pool<'_>, image: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes an image, or the rest of one, if it is retained and nothing needs it. A large one has a job of its
-/// own, and no small one waits for it.
+/// Removes an image, or the rest of one, if it is retained and nothing needs it. A large image gets a job of
+/// its own, so no small one waits for it.
 pub(crate) fn check_retained(pool: &Pool<'_>, image: &str) -> Result<Checked> {
     match pool.info(ImageRef::Id(image))? {
         None => remove_headless(pool, &names::retained(image)).map(|()| Checked::Settled),
@@ -100,7 +100,7 @@ pub(crate) fn check_retained(pool: &Pool<'_>, image: &str) -> Result<Checked> {
     }
 }
 
-/// Removes such an image however large it is.
+/// Removes a retained image of any size if nothing needs it.
 pub(crate) fn remove_large(pool: &Pool<'_>, image: &str) -> Result<Checked> {
     match pool.info(ImageRef::Id(image))? {
         Some(info) if is_unneeded(pool, &info)? => remove_unneeded(pool, &info),
@@ -108,8 +108,8 @@ pub(crate) fn remove_large(pool: &Pool<'_>, image: &str) -> Result<Checked> {
     }
 }
 
-/// Removes the rest of a removal that was killed at its end: an entry in the trash without a header. An image
-/// of another id that has the name is an operator's, which was renamed by mistake.
+/// Removes the rest of a removal that was killed at its end: an entry in the trash without a header. If an
+/// image of another id has the name, it is an operator's that was renamed by mistake.
 fn remove_headless(pool: &Pool<'_>, name: &str) -> Result<()> {
     match pool.info(ImageRef::Name(name))? {
         Some(_) => Ok(()),
@@ -117,8 +117,8 @@ fn remove_headless(pool: &Pool<'_>, name: &str) -> Result<()> {
     }
 }
 
-/// Whether an image is retained and nothing needs it: it has no clone, and no snapshot but those that killed
-/// copies or killed removals of clones have left. Once that is so, it stays so.
+/// Whether an image is retained and nothing needs it: it has no clone, and no snapshots except leftovers of
+/// killed copies or of killed removals of clones. Once this is true, it stays true.
 ///
 /// Its name is the one that the directory has for its id. A killed rename may have left `csi-held-<id>`
 /// beside the name of a volume that is whole.
@@ -143,7 +143,7 @@ fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<Checked> {
     match deletion_lock::acquire(pool, &info.id)? {
         // Another controller's lock keeps nodes out as well, and two may remove the image at once.
         Acquired::Locked(_) | Acquired::HeldElsewhere => {}
-        // It was given to a node by that name.
+        // The image was published to a node by that name.
         Acquired::Published(_) => return Ok(Checked::Busy),
     }
     let removed = remove_snapshots(pool, info).and_then(|()| remove_for_good(pool, info));
@@ -155,7 +155,7 @@ fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<Checked> {
             Ok(Checked::Settled)
         }
         Removed::Absent => {
-            // Another controller removed it first, and the lock may have made an object where no image is.
+            // Another controller removed it first, and the lock may have made an object without an image.
             pool.remove_lockable(LockTarget::Header(&info.id))?;
             Ok(Checked::Settled)
         }
@@ -164,9 +164,9 @@ fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<Checked> {
     }
 }
 
-/// Removes the snapshots that keep a retained image for nothing. One that a killed copy has left goes to the
-/// image's trash as long as something reads from it; librbd removes it from there with its last clone, but
-/// leaves it where the removal of that is killed in between.
+/// Removes the snapshots that keep a retained image for nothing. The snapshot of a killed copy goes to the
+/// image's trash as long as a clone reads from it. librbd removes it from there with its last clone, but
+/// leaves it if the removal of that clone is killed in between.
 fn remove_snapshots(pool: &Pool<'_>, info: &ImageInfo) -> Result<()> {
     if info.snapshots == 0 {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What a request for a volume asks, and whether an image that is there answers it.
+//! What a request for a volume asks, and whether an existing image answers it.
 
 use crate::backend::NewVolume;
 use crate::backend::creation_record::Placed;
@@ -14,19 +14,19 @@ use crate::backend::size::{BLOCK, Bounds};
 use crate::csi::Capability;
 use crate::error::{Error, Result};
 
-/// A volume that is to exist, understood.
+/// A request for a volume, with its parameters parsed.
 #[derive(Debug)]
 pub(crate) struct CreateSpec<'a> {
-    /// As it was asked for.
+    /// The request.
     pub new: &'a NewVolume,
     /// What its parameters say.
     pub settings: Settings,
-    /// What is written down of the request.
+    /// The record of the request.
     pub record: Record,
 }
 
 impl<'a> CreateSpec<'a> {
-    /// Understands a request, at the place that topology chose, if it did.
+    /// Parses a request; `placed` is the place that topology chose, if it did.
     pub fn new(new: &'a NewVolume, placed: Option<&Placed>) -> Result<Self> {
         let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?.at(placed);
         let record = Record::new(new, &settings, placed.cloned());
@@ -38,7 +38,7 @@ impl<'a> CreateSpec<'a> {
         self.new.place.key(&self.new.object)
     }
 
-    /// What the image is born with: the record, and the limits.
+    /// The metadata of the new image: the record, and the limits.
     pub fn metadata(&self) -> Result<Vec<(&'static str, String)>> {
         let limits = self.settings.limits.iter().filter(|(_, limit)| *limit > 0);
         let limits = limits.map(|(key, limit)| (*key, limit.to_string()));
@@ -46,14 +46,14 @@ impl<'a> CreateSpec<'a> {
     }
 }
 
-/// What the size of a new volume can be that is made for this file system.
+/// The possible sizes of a new volume for this file system.
 pub(crate) fn bounds<'a>(settings: &Settings, uses: &[Capability], fs_type: Option<&'a str>) -> Bounds<'a> {
     let fs_type = formatted_with(settings.fs_type.as_deref(), uses, fs_type);
     Bounds { smallest: BLOCK, largest: settings.layout.largest_size(), fs_type }
 }
 
-/// A look at what was there a while ago: a repeated request then costs one process. For others the attempt to
-/// make the volume is the look.
+/// Looks for an image that this daemon has seen: a repeated request then costs one process. For other
+/// requests, the attempt to make the volume is the look.
 pub(crate) fn find_if_known(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Option<ImageInfo>> {
     if !pool.memory().records.contains(&spec.key()) {
         return Ok(None);
@@ -61,8 +61,8 @@ pub(crate) fn find_if_known(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Op
     find_whole(pool, spec)
 }
 
-/// The image of the volume's name, if it has that name for good. A copy may have been renamed half way, also
-/// where it was flattened and has no parent that says so.
+/// The image of the volume's name, if that is its own name. A copy's rename may have stopped half way, even
+/// if the copy was flattened and has no parent that shows it to be one.
 pub(crate) fn find_whole(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Option<ImageInfo>> {
     match spec.new.source {
         None => settle_and_find(pool, &spec.new.object),
@@ -70,15 +70,15 @@ pub(crate) fn find_whole(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Optio
     }
 }
 
-/// The image of a name that was just taken. One that another controller is making or renaming has its name
-/// before it can be opened: removed as half made, it would be lost to whom it is promised.
+/// The image of a name that was just taken. An image that another controller is making or renaming has its
+/// name before it can be opened. If it were removed as half made, the caller it is promised to would lose it.
 pub(crate) fn find_taken(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Option<ImageInfo>> {
     let timing = pool.timing();
     let what = format!("image {}, whose name is taken, to be there", spec.new.object);
     pool.call.wait_for(what, 2 * timing.orphan_name_grace, timing.poll, || find_whole(pool, spec))
 }
 
-/// Answers a request whose image is there already; finishes it where a killed creation did not.
+/// Answers a request whose image exists already; finishes the image if a killed creation did not.
 pub(crate) fn answer_from(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo) -> Result<ImageInfo> {
     let new = spec.new;
     let ImageWithRecord { info, record } = with_record_in_making(pool, &spec.key(), info)?;

@@ -1,7 +1,7 @@
 //! Giving back the registered name of a volume that is deleted.
 //!
-//! The claim is looked at before the image is removed, so that none goes for what is made later under the
-//! same name.
+//! The claim is read before the image is removed, so the claim of a later volume of the same name is never
+//! removed.
 
 use crate::backend::RecordDeletion;
 use crate::backend::ceph::PoolRef;
@@ -20,8 +20,8 @@ pub(crate) struct Registered<'a> {
 }
 
 impl<'a> Registered<'a> {
-    /// The claim of a volume's name; None where it was never registered, or is no longer, or is registered
-    /// for another pool, or where its registry is gone.
+    /// The claim of a volume's name; None if the name was never registered, is no longer registered, or is
+    /// registered for another pool, or if its registry is gone.
     pub fn find(pool: &Pool<'_>, id: &'a VolumeId, secrets: &Secrets) -> Result<Option<Self>> {
         let Some((key, registry)) = ids::registration(&id.object) else { return Ok(None) };
         let look = || -> Result<_> {
@@ -40,8 +40,8 @@ impl<'a> Registered<'a> {
         Ok(found.filter(|it| it.of == id.place.pool).map(|claim| Self { registry, key, claim }))
     }
 
-    /// Gives the name back. Where the image did not have its name until it was removed, others may have made
-    /// another since, or be about to.
+    /// Gives the name back. If the image lost its name before it was removed, another controller may have
+    /// made another image of the name since, or be about to.
     pub fn give_back(
         &self,
         pool: &Pool<'_>,
@@ -52,7 +52,7 @@ impl<'a> Registered<'a> {
         record_deletion()?;
         let name = pool.context.volume_name(pool.call, &self.registry, self.key);
         match had_its_name {
-            // Who claims the name for the same pool shares the claim at once.
+            // A controller that claims the name for the same pool shares the claim at once.
             true if name.find()?.is_none_or(|now| now.is_as(&self.claim)) => name.give_back(&self.claim),
             true => name.release(&self.claim),
             false => name.await_maker(&self.claim, || pool.info(ImageRef::Name(&id.object))).map(drop),

@@ -1,4 +1,4 @@
-//! Who has an image open.
+//! The clients that have an image open.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::tool::{ImageInfo, Watcher};
 use crate::error::{Error, Result};
 
-/// So many times what a command takes an image may be open to one client after another.
+/// For this many times a command's duration, an image may be open to one client after another.
 const MANY_LOOKS: u32 = 40;
 
 /// Whether the clients of an image may be daemons of rbd-mirror, which are no users of it.
@@ -18,14 +18,14 @@ pub(crate) enum MayBeMirrored {
 }
 
 impl MayBeMirrored {
-    /// As the image says itself.
+    /// As the image's own info says.
     pub fn as_said_by(info: &ImageInfo) -> Self {
         if info.mirroring.is_some() { Self::Yes } else { Self::No }
     }
 }
 
-/// Who has the image open but for the daemons of rbd-mirror: those of the peers watch a primary all the time.
-/// Which clients they are is asked when there is one that is not known as such.
+/// The clients that have the image open, except daemons of rbd-mirror: those of the peers watch a primary all
+/// the time. The cluster is asked for its daemons only if a client is not known as one.
 pub(crate) fn users(pool: &Pool<'_>, name: &str, mirrored: MayBeMirrored) -> Result<Vec<Watcher>> {
     let mut watchers = pool.watchers(name)?.unwrap_or_default();
     if mirrored == MayBeMirrored::No || watchers.is_empty() {
@@ -41,13 +41,13 @@ pub(crate) fn users(pool: &Pool<'_>, name: &str, mirrored: MayBeMirrored) -> Res
     Ok(watchers)
 }
 
-/// Who has the image open for longer than a command does: another controller that reads the record of the
-/// image or takes a snapshot counts as a watcher too, for a moment.
+/// The clients that have the image open for longer than a command does: another controller that reads the
+/// image's record or takes a snapshot counts as a watcher too, for a moment.
 pub(crate) fn staying_watchers(pool: &Pool<'_>, name: &str, mirrored: MayBeMirrored) -> Result<Vec<Watcher>> {
     staying_of(pool, name, || users(pool, name, mirrored))
 }
 
-/// Those of the watchers that `look` finds who have the image open for longer than a command does.
+/// Those of the watchers found by `look` that have the image open for longer than a command does.
 pub(crate) fn staying_of(
     pool: &Pool<'_>,
     name: &str,
@@ -66,12 +66,12 @@ pub(crate) fn staying_of(
             .collect();
         Ok((watchers.is_empty() || !staying.is_empty()).then_some(staying))
     })?;
-    // Where one follows another all the time, the image is in use.
+    // If one client follows another all the time, the image is in use.
     Ok(staying.unwrap_or(watchers))
 }
 
-/// Waits for as long as the cluster takes to forget the watches of clients that died; gives those of the
-/// watchers that are left.
+/// Waits for as long as the cluster takes to forget the watches of clients that died; returns the watchers
+/// that are left.
 pub(crate) fn await_dead(
     pool: &Pool<'_>,
     name: &str,
@@ -92,8 +92,7 @@ pub(crate) fn refuse_watched(pool: &Pool<'_>, name: &str, mirrored: MayBeMirrore
     if watchers.is_empty() { Ok(()) } else { Err(in_use(name, &watchers)) }
 }
 
-/// Refuses an image that a kernel has mapped: unlike other clients, that is no command of ours that was
-/// killed.
+/// Refuses an image that a kernel has mapped: unlike other clients, a kernel is no killed command of cephlet.
 pub(crate) fn refuse_mapped(pool: &Pool<'_>, name: &str) -> Result<()> {
     let mut watchers = pool.watchers(name)?.unwrap_or_default();
     watchers.retain(|watcher| watcher.is_kernel);
@@ -109,7 +108,7 @@ pub(crate) fn in_use(name: &str, watchers: &[Watcher]) -> Error {
     ))
 }
 
-/// Where they are, for people.
+/// The addresses of the watchers, for messages.
 pub(crate) fn addresses(watchers: &[Watcher]) -> String {
     let addresses: Vec<&str> = watchers.iter().map(|watcher| watcher.address.as_str()).collect();
     addresses.join(", ")

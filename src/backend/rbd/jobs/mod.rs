@@ -1,10 +1,10 @@
-//! Work in the background: deleted volumes are removed, and what a crash left. Each cluster has a lane of the
+//! Background work: it removes deleted volumes, and leftovers of a crash. Each cluster has a lane of the
 //! queue, and another one for large images, whose removal may take hours.
 //!
-//! The queue is in memory only. After a restart the sweep finds in the clusters with credentials of their own
-//! what was on it.
+//! The queue is in memory only. After a restart the sweep finds the lost jobs again, in the clusters with
+//! credentials of their own.
 //!
-//! Here is only what there is to do. [`run`] does it, with all the operations below it.
+//! This module only describes the jobs. [`run`] does them, with all the operations below it.
 
 pub(crate) mod run;
 pub(crate) mod sweep;
@@ -26,17 +26,17 @@ pub(crate) enum Job {
     Sweep { cluster: String },
     /// Remove the image of this id, if it is retained and nothing needs it any more.
     Retained { at: PoolRef, image: String },
-    /// The same of a large one.
+    /// The same for a large image.
     RemoveLarge { at: PoolRef, image: String },
-    /// Look for what is left in all of a cluster by its names and its trash.
+    /// Look for leftovers in a whole cluster, by the names of its images and its trash.
     CheckLeftovers { cluster: String },
-    /// Have that done in every cluster, from time to time.
+    /// Add a `CheckLeftovers` job for every cluster, from time to time.
     CheckClusters,
     /// Remove a copy that was not finished, and the snapshot that it was made from, if that was taken for it.
     RemoveTemporary { at: PoolRef, temporary: String, source: Option<CopiedVolume> },
 }
 
-/// A volume that a copy is made of, by a transient snapshot.
+/// A volume that is copied by a transient snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct CopiedVolume {
     pub at: PoolRef,
@@ -47,7 +47,7 @@ pub(crate) struct CopiedVolume {
 /// Does a job; it may change the job for the next time.
 type Runner = dyn Fn(&Call, &mut Job) -> Result<Requeue> + Send + Sync;
 
-/// What there is to do, and from when on.
+/// The jobs, and when they are due.
 pub(crate) struct Jobs {
     pub queue: Arc<JobQueue>,
     runner: OnceLock<Arc<Runner>>,
@@ -59,12 +59,12 @@ impl Jobs {
         Self { queue, runner: OnceLock::new() }
     }
 
-    /// Says who does the jobs. Without it none is added.
+    /// Sets the runner of the jobs. Without a runner no job is added.
     pub fn run_by(&self, runner: impl Fn(&Call, &mut Job) -> Result<Requeue> + Send + Sync + 'static) {
         let _ = self.runner.set(Arc::new(runner));
     }
 
-    /// Adds a job that is due after `pause`; one that waits already is due no later than that.
+    /// Adds a job that is due after `pause`; if the same job waits already, it is due no later than that.
     pub fn add(&self, pause: Duration, mut job: Job) {
         let Some(runner) = self.runner.get().map(Arc::clone) else { return };
         let (lane, name) = (job.lane(), job.to_string());
@@ -78,7 +78,7 @@ impl Jobs {
 }
 
 impl Job {
-    /// Where it is done; None for one that is about a whole cluster.
+    /// The pool of the job; None for a job about a whole cluster.
     pub fn at(&mut self) -> Option<&mut PoolRef> {
         match self {
             Self::Sweep { .. } | Self::CheckLeftovers { .. } | Self::CheckClusters => None,
@@ -113,7 +113,7 @@ impl std::fmt::Display for Job {
             Self::RemoveTemporary { at, temporary, source: None } => {
                 write!(f, "remove image {temporary} of {at}")
             }
-            // Another job than without the source: it does more.
+            // With a source it is a different job, as it does more.
             Self::RemoveTemporary { at, temporary, source: Some(CopiedVolume { image, .. }) } => {
                 write!(f, "remove image {temporary} of {at}, and what it was copied from of image {image}")
             }

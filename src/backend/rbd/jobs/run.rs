@@ -12,7 +12,7 @@ use crate::dispatch::Call;
 use crate::error::Result;
 use crate::jobs::{RETRY, Requeue};
 
-/// Does a job of a backend, unless that is gone.
+/// Does a job of a backend, unless the backend is gone.
 pub(crate) fn run_for(context: &Weak<Context>, call: &Call, job: &mut Job) -> Result<Requeue> {
     match context.upgrade() {
         Some(context) => run(&context, call, job),
@@ -55,7 +55,7 @@ pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Reque
     }
 }
 
-/// Looks for what was left in a cluster. What fails waits for the next look.
+/// Looks for leftovers in a cluster. After a failure, the next look tries again.
 fn check_leftovers(context: &Context, call: &Call, cluster: &str) {
     if let Err(error) = in_every_pool(context, call, cluster, remove_leftovers) {
         log::warn!("{error}; the next look is in {} s at most", context.timing.sweep_interval.as_secs());

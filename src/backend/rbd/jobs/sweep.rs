@@ -1,6 +1,6 @@
-//! Sweeping up after a crash: unfinished copies, and deleted volumes that nothing needs any more. Only images
-//! are touched whose names cephlet gives and never uses again. The name of a volume is used again, so an
-//! image of such a name stays, in the trash as well: a deletion that was killed is in the journal.
+//! Sweeping up after a crash: unfinished copies, and deleted volumes that nothing needs any more. The sweep
+//! touches only images whose names cephlet gives and never uses again. A volume's name is used again, so an
+//! image with such a name stays, in the trash as well: a deletion that was killed is in the journal.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,7 +15,7 @@ use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::jobs::{RETRY, try_each};
 
-/// What became of something that a copy left.
+/// What became of the leftovers of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Swept {
     /// It is gone.
@@ -24,7 +24,7 @@ pub(crate) enum Swept {
     BeingMade,
 }
 
-/// Has the clusters swept, in the background: a cluster that is down keeps nothing from starting.
+/// Sweeps the clusters in the background, so a cluster that is down does not delay the start.
 pub(crate) fn sweep_later(context: &Context) {
     for cluster in own_clusters(context) {
         context.jobs.add_now(Job::Sweep { cluster });
@@ -32,7 +32,7 @@ pub(crate) fn sweep_later(context: &Context) {
     context.jobs.add(context.timing.sweep_interval, Job::CheckClusters);
 }
 
-/// The clusters with credentials of their own, by name: nothing is done in the background in others.
+/// The names of the clusters with credentials of their own. The others get no background work.
 pub(crate) fn own_clusters(context: &Context) -> Vec<String> {
     let own = context.clusters.all().into_iter().filter(|cluster| cluster.credentials.is_some());
     own.map(|cluster| cluster.name.clone()).collect()
@@ -43,14 +43,14 @@ pub(crate) fn sweep_cluster(context: &Context, call: &Call, name: &str) -> Resul
     in_every_pool(context, call, name, sweep_pool)
 }
 
-/// Does something in every pool of a cluster; one that fails keeps it from no other.
+/// Runs `work` in every pool of a cluster. A failure in one pool does not stop the others.
 pub(crate) fn in_every_pool(
     context: &Context,
     call: &Call,
     name: &str,
     work: impl Fn(&Pool<'_>) -> Result<()>,
 ) -> Result<()> {
-    // It, or its credentials, may have been taken away since.
+    // The cluster, or its credentials, may have been removed from the configuration since.
     let cluster = context.clusters.find(name)?.filter(|cluster| cluster.credentials.is_some());
     let Some(cluster) = cluster else { return Ok(()) };
     let pools = context.memory.locations.of_cluster(&context.question(call), &cluster)?;
@@ -60,19 +60,19 @@ pub(crate) fn in_every_pool(
     })
 }
 
-/// Goes through one pool after a start; what fails keeps nothing else from being swept.
+/// Sweeps one pool after a start. If one part fails, the other is swept all the same.
 pub(crate) fn sweep_pool(pool: &Pool<'_>) -> Result<()> {
     try_each([sweep_transient(pool), remove_leftovers(pool)], |swept| swept)
 }
 
-/// Looks through one pool for what was left since the last look, by its names and its trash: no image is
-/// opened of which nothing was left. What cannot be removed at once is a job of its own.
+/// Looks through one pool for new leftovers, by the names of its images and its trash. It opens only images
+/// that may be leftovers. What cannot be removed at once becomes a job of its own.
 pub(crate) fn remove_leftovers(pool: &Pool<'_>) -> Result<()> {
     try_each([sweep_names(pool), sweep_trash(pool)], |swept| swept)
 }
 
-/// An image whose creation or removal was killed is among the names only, and its name may open no image.
-/// What a killed rename has left may not even be there, but then it is on record.
+/// After a killed creation or removal, an image may have only its listed name, which may open no image. The
+/// name that a killed rename left may not even be listed, but then the rename is on record.
 fn sweep_names(pool: &Pool<'_>) -> Result<()> {
     let place = pool.place();
     pool.context.renames.begun(&place).iter().for_each(|it| remove_unfinished_or_later(pool, &it.from));
@@ -89,7 +89,7 @@ fn sweep_names(pool: &Pool<'_>) -> Result<()> {
     })
 }
 
-/// In a pool that moves to the trash what is removed a killed removal leaves the image there.
+/// In a pool that moves removed images to the trash, a killed removal leaves the image there.
 fn sweep_trash(pool: &Pool<'_>) -> Result<()> {
     try_each(pool.trash()?, |Trashed { name, id }| {
         if names::id_of_retained(&name) == Some(&id) {
@@ -101,8 +101,8 @@ fn sweep_trash(pool: &Pool<'_>) -> Result<()> {
     })
 }
 
-/// The snapshots that killed copies were made from. Only a list of all images shows them, which opens each:
-/// too much for every look.
+/// Removes the snapshots that killed copies were made from. Only a list of all images shows them, and it
+/// opens each image: too much for every look.
 fn sweep_transient(pool: &Pool<'_>) -> Result<()> {
     let place = pool.place();
     let images = pool.list().inspect_err(|error| pool.memory().locations.forget_unlisted(&place, error))?;
@@ -115,14 +115,14 @@ fn sweep_transient(pool: &Pool<'_>) -> Result<()> {
     })
 }
 
-/// Removes the snapshot that a killed copy of ours was made from, if nobody makes that copy now.
+/// Removes the snapshot of a killed copy of this controller, unless that copy is being made now.
 fn remove_own_transient(pool: &Pool<'_>, image: &str, snapshot: &str) -> Result<()> {
     let temporary = names::temporary_from(snapshot);
     let Some(_working) = internal::try_lock(pool, &temporary)? else { return Ok(()) };
     pool.remove_snapshot(ImageRef::Id(image), snapshot).map(drop)
 }
 
-/// Removes the snapshot that another controller made a copy from, if that is too long ago for it to go on.
+/// Removes the snapshot from which another controller made a copy, if it is too old for a copy in progress.
 fn remove_abandoned_transient(pool: &Pool<'_>, image: &str, snapshot: &str) -> Result<()> {
     let snapshots = pool.snapshots(ImageRef::Id(image))?.unwrap_or_default();
     let taken = snapshots.iter().find(|it| it.name == snapshot && !it.trashed).map(|it| it.created);
@@ -140,8 +140,8 @@ fn remove_unfinished_or_later(pool: &Pool<'_>, name: &str) {
     }
 }
 
-/// Whether a copy of another controller is too old to be in the making. A killed command has left a name that
-/// opens no image for long.
+/// Whether another controller's copy is too old to be in progress. A name that opens no image for a while was
+/// left by a killed command.
 fn is_abandoned(pool: &Pool<'_>, name: &str) -> Result<bool> {
     let (timing, what) = (pool.timing(), format!("another controller to make image {name}"));
     let look = || pool.info(ImageRef::Name(name));
@@ -153,14 +153,14 @@ fn is_too_old_for_a_copy(pool: &Pool<'_>, made: SystemTime) -> bool {
     SystemTime::now().duration_since(made).is_ok_and(|age| age > pool.timing().abandoned_copy)
 }
 
-/// Removes what is left of a copy that nobody is making. Each removal that was killed may have left an image
-/// that goes by this name in the trash, unseen, and a removal takes away one of them.
+/// Removes the leftovers of a copy that is not being made. Each killed removal may have left an image of this
+/// name in the trash, unseen, and one removal removes only one of these images.
 pub(crate) fn remove_unfinished(pool: &Pool<'_>, name: &str, source: Option<&CopiedVolume>) -> Result<Swept> {
     let Some(_working) = internal::try_lock(pool, name)? else { return Ok(Swept::BeingMade) };
     if let Some(CopiedVolume { at, image }) = source {
         let there = pool.other(at);
         there.remove_snapshot(ImageRef::Id(image), &names::transient(name))?;
-        // It may be retained by now, for this snapshot only.
+        // The image may be retained by now, for this snapshot only.
         check_retained_later(&there, image);
     }
     let renames = pool.context.renames.begun(&pool.place());

@@ -1,18 +1,18 @@
 //! Giving a volume up as the primary, so that its copy can be promoted.
 //!
-//! From then on nobody may write to it: what is written goes over what comes from the other site, or is lost.
-//! Clients of librbd are refused by the image itself (EROFS, Ceph 16.2). The kernel's driver is not: it does
-//! not look again at what it has mapped, and goes on (Linux 6.1). So a volume that a node has is not demoted;
-//! by force it is taken from the nodes first, and their clients are shut out. And while it is demoted nobody
-//! is given it: the lock that would say so is taken.
+//! From then on no client may write to it: a write would overwrite what comes from the other site, or be
+//! lost. The image itself refuses clients of librbd (EROFS, Ceph 16.2). The kernel's driver is not refused:
+//! it does not look again at an image that it has mapped, and goes on (Linux 6.1). So a volume that a node
+//! has is not demoted; by force it is taken from the nodes first, and their clients are shut out. During the
+//! demotion the deletion lock is held, so the volume is published to no node.
 //!
-//! A peer whose rbd-mirror has not looked since an image became primary never copies its demotion, so that
-//! neither site could promote it (Ceph 16.2: both say "remote image is not primary" for ever). So it is
-//! waited for.
+//! A peer whose rbd-mirror has not looked since an image became primary never copies its demotion, so neither
+//! site could promote it (Ceph 16.2: both say "remote image is not primary" for ever). So a demotion without
+//! force is refused until the peer has looked.
 //!
-//! The command that demotes makes the image a copy first, and tells the peer then: by the snapshot that it
-//! completes, or by an entry in the journal. Killed in between, its peer waits for ever. So an image that was
-//! demoted here, and whose peer does not learn that, is promoted and demoted once more.
+//! The command that demotes makes the image a copy first, and then tells the peer: by the snapshot that it
+//! completes, or by an entry in the journal. If it is killed in between, the peer waits for ever. So an image
+//! that was demoted here without the peer learning of it is promoted and demoted once more.
 
 use super::begin;
 use super::newest::{Newest, is_followed};
@@ -53,7 +53,7 @@ pub(super) fn demote(pool: &Pool<'_>, id: &VolumeId, force: bool) -> Result<()> 
         demotion.refuse_unless_followed(pool)?;
     }
     if !is_primary && mode == MirroringMode::Journal {
-        // What looks broken off may just be on its way.
+        // A demotion that looks broken off may be in progress.
         let what = format!("the demotion of image {} to be read by the other site", info.name);
         let demoted = pool.call.wait_for(what, pool.timing().role_change, pool.timing().copy_look, || {
             Ok(is_demoted(pool, &existing_volume(pool, id)?)?.then_some(()))
@@ -62,7 +62,7 @@ pub(super) fn demote(pool: &Pool<'_>, id: &VolumeId, force: bool) -> Result<()> 
             return Ok(());
         }
     }
-    // 1. Nobody has it.
+    // 1. No node has it.
     if force {
         take_back(pool, &info.id)?;
     }
@@ -70,11 +70,11 @@ pub(super) fn demote(pool: &Pool<'_>, id: &VolumeId, force: bool) -> Result<()> 
         true => being_published(id, holders),
         false => published(id, holders, "demoted"),
     };
-    // 2. Nobody is given it. 3. Nobody keeps it.
+    // 2. No node is given it. 3. No client keeps it.
     while_unpublished(pool, &info.id, refusal, |pool| demotion.carry_out(pool))
 }
 
-/// The refusal of a volume of which somebody may still be checking whether it can be published.
+/// The refusal of a volume while a controller may be checking whether it can be published.
 fn being_published(id: &VolumeId, holders: &[LockHolder]) -> Error {
     Error::unavailable(format!(
         "volume {id} cannot be demoted by force while it is being published to node {}, or {WHILE_ASKING} s after \
@@ -95,7 +95,7 @@ impl Demotion<'_> {
         }
         pool.memory().scheduled.0.forget(&info.id);
         if !is_primary {
-            // One that was broken off begins anew, unless somebody else has done that meanwhile.
+            // A demotion that was broken off begins anew, unless another controller has done it meanwhile.
             let now = existing_volume(pool, self.id)?;
             if is_demoted(pool, &now)? {
                 return Ok(());
@@ -145,7 +145,7 @@ impl Demotion<'_> {
         )))
     }
 
-    /// Refuses what somebody has open. By force only what the kernel's driver has mapped.
+    /// Refuses an image that a client has open; by force only one that the kernel's driver has mapped.
     fn refuse_users(&self, pool: &Pool<'_>) -> Result<()> {
         let mut users = staying_watchers(pool, &self.info.name, MayBeMirrored::Yes)?;
         users.retain(|user| user.is_kernel || !self.force);
@@ -163,7 +163,7 @@ impl Demotion<'_> {
     }
 }
 
-/// Whether an image is not primary, and its peer learns that.
+/// Whether an image is not primary, and its peer learns of that.
 fn is_demoted(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
     let Some(mirroring) = info.mirroring.as_ref().filter(|it| it.is_secondary()) else { return Ok(false) };
     if mirroring.mode == MirroringMode::Journal {
@@ -173,8 +173,8 @@ fn is_demoted(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
     Ok(Newest::of(&snapshots) != Newest::HalfDemoted)
 }
 
-/// Whether the journal of an image that was demoted here does not say so, and the other site goes on reading
-/// it for that reason.
+/// Whether an image was demoted here but its journal does not say so, so the other site goes on reading the
+/// journal.
 fn is_half_demoted(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
     if pool.metadata(&info.name, DEMOTED_KEY)?.as_ref() != Some(&info.id) {
         return Ok(false);

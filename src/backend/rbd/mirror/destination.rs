@@ -1,4 +1,4 @@
-//! What a replicated volume is called on the other side.
+//! The ID of a replicated volume at the other site.
 //!
 //! Pool, namespace and image have the same names there. The cluster has the name that the file of clusters
 //! gives it (`[cluster.main.peer]`), else that of its site; the incarnation is the first id in the creation
@@ -32,8 +32,8 @@ fn not_copied(id: &VolumeId, whereto: &str) -> Error {
     Error::precondition(format!("volume {id} is not copied {whereto}: try again when it is"))
 }
 
-/// Whether the peer has the volume: one that the copies here come from has it, one that copies from here says
-/// so when it has something whole.
+/// Whether the peer has the volume. The peer of a copy has it. The peer of a primary says so when it has
+/// something whole.
 fn is_copied(pool: &Pool<'_>, info: &ImageInfo, mirroring: &Mirroring, peer: &SiteStatus) -> Result<bool> {
     let reads_journal = mirroring.mode == MirroringMode::Journal && peer.replay == Replay::Replaying;
     if !mirroring.primary || peer.progress.copied.is_some() || reads_journal {

@@ -23,7 +23,7 @@ pub(super) fn disable(pool: &Pool<'_>, id: &VolumeId, force: bool) -> Result<()>
     }
     refuse_between_roles(id, &info)?;
     forget_schedule(pool, &info, mirroring)?;
-    // Where it was broken off nobody can tell any more what the image was: a copy takes force to the end.
+    // If it was broken off, the former role is unknown, and for a copy the rest takes force.
     let is_broken_off = mirroring.state == MirrorState::Disabling;
     let ended = end(pool, id, &info, force && is_broken_off);
     if is_broken_off && !force {
@@ -32,8 +32,8 @@ pub(super) fn disable(pool: &Pool<'_>, id: &VolumeId, force: bool) -> Result<()>
     ended
 }
 
-/// A copy that follows its primary goes when the primary's replication ends, so there is nothing to do for
-/// it. One that is cut off becomes a volume of its own.
+/// A copy that follows its primary is removed when the primary's replication ends, so there is nothing to do.
+/// A copy that is cut off becomes a volume of its own.
 fn disable_copy(
     pool: &Pool<'_>,
     id: &VolumeId,
@@ -45,10 +45,10 @@ fn disable_copy(
         return Ok(());
     }
     if force {
-        // The command promotes the copy by force, and in the middle of a copying that goes wrong as well.
+        // The command promotes the copy by force, which goes wrong here too while a copy is in progress.
         ensure_whole(pool, id, info, mirroring)
             .map_err(|error| error.context(format_args!("disable volume {id} by force, as if promoted")))?;
-        // Nothing can be written to what is kept with a copy. Without the cluster's manager it goes on.
+        // A copy's metadata cannot be written. Without the cluster's manager, the call goes on.
         if let Err(error) = remove_schedule(pool, info, mirroring) {
             log::warn!("the schedule of volume {id} may outlive its replication: {error}");
         }
@@ -61,7 +61,7 @@ fn disable_copy(
     )))
 }
 
-/// The schedule goes, and what is kept of it.
+/// Removes the schedule, and its record in the metadata.
 fn forget_schedule(pool: &Pool<'_>, info: &ImageInfo, mirroring: &Mirroring) -> Result<()> {
     if mirroring.mode == MirroringMode::Journal || mirroring.state != MirrorState::Enabled {
         return Ok(());

@@ -1,8 +1,8 @@
 //! Beginning to replicate a volume.
 //!
-//! What has to be on the copy as well is written to the image before it is mirrored: the id that IDs of the
-//! volume name, and the schedule for the side that takes over. Killed in between, it is done when the request
-//! is repeated; what was done to its end is remembered, so that a repetition is one question.
+//! What the copy needs as well is written to the image before it is mirrored: the id that the volume's IDs
+//! name, and the schedule for the side that takes over. After a kill in between, a repeated request does the
+//! rest. A complete request is remembered, so its repetition is one query.
 
 use super::begin;
 use super::role::{mirroring, refuse_between_roles};
@@ -39,7 +39,7 @@ pub(super) fn enable(pool: &Pool<'_>, id: &VolumeId, terms: &ReplicationTerms) -
     };
     match terms.mode {
         MirroringMode::Snapshot => mirror(pool)?,
-        // The kernel's driver would write past the journal.
+        // The kernel's driver would bypass the journal.
         MirroringMode::Journal => without_clients(pool, id, &info, "given a journal", mirror)?,
     }
     if let Some(schedule) = &terms.schedule {
@@ -50,7 +50,7 @@ pub(super) fn enable(pool: &Pool<'_>, id: &VolumeId, terms: &ReplicationTerms) -
     Ok(())
 }
 
-/// What is mirrored already: as it was asked for, or not.
+/// Checks whether an image that is mirrored already is mirrored as requested.
 fn confirm(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, terms: &ReplicationTerms) -> Result<()> {
     let mirroring = mirroring(pool, id, info)?;
     refuse_other_mode(id, mirroring, terms.mode)?;
@@ -59,7 +59,7 @@ fn confirm(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, terms: &Replication
         return Ok(());
     }
     refuse_between_roles(id, info)?;
-    // Another controller may have kept other terms since.
+    // Another controller may have written other terms since.
     let kept = terms::read(pool, info)?;
     keep(pool, id, info, terms, kept)?;
     if mirroring.mode == MirroringMode::Snapshot {
@@ -80,7 +80,7 @@ fn refuse_other_mode(id: &VolumeId, present: &Mirroring, asked: MirroringMode) -
     )))
 }
 
-/// Refuses a pool of which nothing would be copied. One that was good a while ago is not asked again.
+/// Refuses a pool whose images would not be copied. A pool that was good a while ago is not asked again.
 fn refuse_unmirrored(pool: &Pool<'_>) -> Result<()> {
     let known = &pool.memory().mirrored.0;
     let key = pool.place().key("");
@@ -108,8 +108,8 @@ fn refuse_unmirrored(pool: &Pool<'_>) -> Result<()> {
     Err(Error::precondition(format!("{} {trouble}", pool.at)))
 }
 
-/// A clone is copied only with its parent, and only as long as the parent's snapshot is there: otherwise
-/// nothing ever arrives, though no command says so. Flattened it needs neither.
+/// A clone is copied only with its parent, and only while the parent's snapshot exists: otherwise nothing
+/// ever arrives, though no command says so. A flattened image needs neither.
 fn settle_parent(
     pool: &Pool<'_>,
     id: &VolumeId,
@@ -129,7 +129,7 @@ fn settle_parent(
     flatten_volume(pool, info)
 }
 
-/// Changes the features of an image that nobody has open: the kernel's driver looks at them when it maps it.
+/// Changes the features of an image that no client has open: the kernel's driver reads them when it maps.
 fn without_clients(
     pool: &Pool<'_>,
     id: &VolumeId,
@@ -159,12 +159,12 @@ fn trouble_with_parent(pool: &Pool<'_>, parent: &Parent) -> Result<Option<String
         return Ok(Some(format!("its parent, image {name:?} in {at}, is not replicated")));
     }
     let snapshots = there.snapshots(image)?.unwrap_or_default();
-    // One that was deleted goes by a random name.
+    // A snapshot that was deleted has a random name.
     let is_there = snapshots.iter().any(|it| !it.trashed && it.name == parent.snapshot);
     Ok((!is_there).then(|| format!("the snapshot of {name:?} that it was cloned from was deleted")))
 }
 
-/// Writes down what must be known of the volume on the other side, where the schedule `kept` is.
+/// Writes what the other side must know of the volume. `kept` is the schedule that is written already.
 fn keep(
     pool: &Pool<'_>,
     id: &VolumeId,
@@ -186,7 +186,7 @@ fn keep(
     Ok(())
 }
 
-/// Mirrors the image, or finds that another has done so meanwhile.
+/// Mirrors the image, or finds that another controller has done so meanwhile.
 fn mirror(pool: &Pool<'_>, id: &VolumeId, name: &str, mode: MirroringMode) -> Result<()> {
     let Err(failure) = pool.enable_mirroring(name, mode) else { return Ok(()) };
     match existing_volume(pool, id)?.mirroring {

@@ -1,11 +1,11 @@
-//! How the copying of an image is doing, decided from what the sites say of it.
+//! The health of an image's replication, decided from the statuses of its sites.
 //!
 //! | the peer of a primary says | health |
 //! |---|---|
-//! | replaying, and of when its copy is | healthy; degraded where that is older than the schedule allows |
+//! | replaying, with the time of its copy | healthy; degraded if it is older than the schedule allows |
 //! | replaying, all of the journal read | healthy |
 //! | anything else, or nothing, or it gives no sign of life | degraded |
-//! | an error; that its own image is primary | error, though the tools show both sides well |
+//! | an error; that its own image is primary | error, though the tools show both sides as healthy |
 
 use std::time::{Duration, SystemTime};
 
@@ -13,10 +13,10 @@ use crate::backend::rbd::tool::{MirrorStatus, Replay, SiteStatus};
 use crate::backend::{MirroringMode, ReplicationHealth, ReplicationInfo};
 use crate::clock::rfc3339;
 
-/// So much later than its schedule says a copy may be: a status is up to half a minute old.
+/// How much later than its schedule a copy may be: a status is up to half a minute old.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// What was asked for, and when it is judged.
+/// The terms of a replication, and when its health is judged.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub mode: MirroringMode,
@@ -25,7 +25,7 @@ pub(super) struct Asked {
     pub now: SystemTime,
 }
 
-/// How the copying of a primary image is doing.
+/// The health of the replication of a primary image.
 pub(super) fn of_primary(status: &MirrorStatus, asked: Asked) -> ReplicationInfo {
     let Some(peer) = status.peers.first() else {
         return degraded("no other site has said anything yet: is its rbd-mirror running?".to_string());
@@ -43,13 +43,13 @@ pub(super) fn of_primary(status: &MirrorStatus, asked: Asked) -> ReplicationInfo
     }
 }
 
-/// How a copy is doing.
+/// The health of a copy.
 pub(super) fn of_secondary(status: &MirrorStatus, asked: Asked) -> ReplicationInfo {
     match status.peers.first() {
         _ if status.own.replay == Replay::Error => of_copy(&status.own, asked),
         None => degraded("the primary's site has said nothing yet: is its rbd-mirror running?".to_string()),
         Some(peer) if !peer.is_up => {
-            // Who is about to take it over wants to know of when it is.
+            // An operator who is about to take it over wants to know the time of the copy.
             let copy = of_copy(&status.own, asked);
             let message = format!("{} gives no sign of life; {}", name(peer), copy.message);
             ReplicationInfo { health: ReplicationHealth::Degraded, message, ..copy }
@@ -59,7 +59,7 @@ pub(super) fn of_secondary(status: &MirrorStatus, asked: Asked) -> ReplicationIn
     }
 }
 
-/// How a copy is doing, by what its own site says.
+/// The health of a copy, by the status of its own site.
 fn of_copy(site: &SiteStatus, asked: Asked) -> ReplicationInfo {
     let progress = site.progress;
     let said = ReplicationInfo {
@@ -87,7 +87,7 @@ fn of_copy(site: &SiteStatus, asked: Asked) -> ReplicationInfo {
     ReplicationInfo { health, message, last_sync, ..said }
 }
 
-/// A journal that was read to its end is as new as the site's word for it.
+/// A journal that was read to its end is as new as the status that says so.
 fn journal(site: &SiteStatus) -> (ReplicationHealth, String, Option<SystemTime>) {
     match site.progress.behind {
         Some(0) => {
@@ -146,7 +146,7 @@ fn said(health: ReplicationHealth, message: String) -> ReplicationInfo {
     ReplicationInfo { health, message, last_sync: None, duration: None, bytes: None }
 }
 
-/// A site for people.
+/// The name of a site, for messages.
 fn name(site: &SiteStatus) -> &str {
     if site.site.is_empty() { "this site" } else { &site.site }
 }

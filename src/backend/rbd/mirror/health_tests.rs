@@ -1,4 +1,4 @@
-//! What is decided from what Ceph 16.2 has printed.
+//! Tests with recorded output of Ceph 16.2.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,9 +8,9 @@ use super::*;
 use crate::backend::ReplicationHealth::{Degraded, Error, Healthy};
 use crate::backend::rbd::tool::cli::mirror_output::recorded;
 
-/// When the records were made, about.
+/// About when the records were made.
 const THEN: u64 = 1_795_559_110;
-/// From when the copy is in the records of a copy that was made.
+/// The time of the copy in the records of a finished copy.
 const COPIED: u64 = 1_795_559_073;
 
 fn asked(mode: MirroringMode, period: Option<u64>, now: u64) -> Asked {

@@ -1,4 +1,4 @@
-//! How replicated volumes are doing.
+//! The state of replicated volumes.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -13,7 +13,7 @@ use crate::backend::{Replicated, ReplicationHealth, ReplicationInfo, Replication
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 
-/// How the copying of a primary volume is doing.
+/// The health of the replication of a primary volume.
 pub(super) fn info(pool: &Pool<'_>, id: &VolumeId) -> Result<ReplicationInfo> {
     let info = existing_volume(pool, id)?;
     let mirroring = mirroring(pool, id, &info)?;
@@ -36,15 +36,15 @@ fn judge(
     let asked = Asked { mode: mirroring.mode, period: terms::period(pool, info)?, now: SystemTime::now() };
     let mut judged =
         if mirroring.primary { of_primary(&status, asked) } else { of_secondary(&status, asked) };
-    // That there is another primary says more.
+    // An error, such as a second primary, says more.
     if info.is_between_roles() && judged.health != ReplicationHealth::Error {
         (judged.health, judged.message) = (ReplicationHealth::Error, between_roles(id));
     }
     Ok(Some(judged))
 }
 
-/// What is to be told of a volume that is looked at closely: its part, how far the other side is, and what is
-/// wrong. None where it is not replicated.
+/// What an inspection says of a replicated volume: its role, how far the other side is, and what is wrong.
+/// None if it is not replicated.
 pub(crate) fn replicated(
     pool: &Pool<'_>,
     id: &VolumeId,
@@ -58,8 +58,8 @@ pub(crate) fn replicated(
     Ok(Some((Replicated { role, state: judged.map(|it| it.message) }, wrong)))
 }
 
-/// The parts that the images of a pool have, by their names. A pool in which nothing is mirrored is not asked
-/// again for a while, and no list fails for want of them.
+/// The roles of the images of a pool, by their names. A pool in which nothing is mirrored is not asked again
+/// for a while. If the roles cannot be read, a list does without them.
 pub(crate) fn roles(pool: &Pool<'_>) -> BTreeMap<String, ReplicationRole> {
     let (memory, key) = (&pool.memory().unmirrored.0, pool.place().key(""));
     if memory.contains(&key) {

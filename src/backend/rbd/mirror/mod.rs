@@ -1,11 +1,11 @@
 //! Replication by rbd-mirror: an image is primary in one cluster, and in another a copy that follows it.
 //!
-//! What is asked for is an image's state, and that is read first: a command is given only where the state is
-//! another, and where a command fails the state is read again. Statuses of these commands prove nothing: the
-//! same command again fails, and one that was killed may have done its work.
+//! A request names the state that an image is to have. That state is read first: a command runs only if the
+//! image is in another state, and after a failed command the state is read again. The exit statuses of these
+//! commands prove nothing: a repeated command fails, and a killed one may have done its work.
 //!
-//! From the top: what is asked (`enable`, `disable`, `promote`, `demote`, `resync`, `info`, `destination`);
-//! what it rests on (`health`, `newest`, `role`, `schedule`, `terms`, `users`, `way`).
+//! From the top: the operations (`enable`, `disable`, `promote`, `demote`, `resync`, `info`, `destination`);
+//! what they use (`health`, `newest`, `role`, `schedule`, `terms`, `users`, `way`).
 
 mod demote;
 mod destination;
@@ -62,8 +62,8 @@ impl Replication for Context {
     }
 }
 
-/// Before anything is changed of an image: nothing is done to one that is being promoted by force, by this
-/// daemon or for one before it.
+/// Called before an image is changed: refuses an image that is being promoted by force, by this daemon or for
+/// one before it.
 fn begin(pool: &Pool<'_>, info: &ImageInfo) -> Result<()> {
     if !pool.is_promoted_by_force(&info.name)? {
         return Ok(());

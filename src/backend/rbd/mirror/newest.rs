@@ -9,18 +9,18 @@ use crate::backend::rbd::tool::{MirrorSnapshot, MirrorSnapshotKind as Kind};
 pub(super) enum Newest {
     /// There is none.
     None,
-    /// Taken of a primary, here.
+    /// A snapshot of a primary, taken here.
     Primary,
-    /// Taken when the image was demoted here: nothing has happened to it since.
+    /// The snapshot of a demotion here: nothing has happened to the image since.
     DemotedHere,
-    /// A demotion here was broken off: the cluster takes it for demoted, and no peer ever copies that.
+    /// A demotion here was broken off: the cluster takes the image for demoted, and no peer ever copies that.
     HalfDemoted,
-    /// The peer was demoted, and all that it had then is here.
+    /// The peer was demoted, and everything that it had then is here.
     DemotionArrived,
-    /// A copy of the primary, whole; since then.
+    /// A whole copy of the primary, of this time.
     Copied(SystemTime),
-    /// A copy that is being made, or was broken off; so many objects of it are there. Before it there is a
-    /// whole one of then, perhaps.
+    /// A copy that is being made, or was broken off, with the number of objects that are there. `before` is
+    /// the time of the whole copy before it, if there is one.
     Copying { objects: u64, before: Option<SystemTime> },
     /// A promotion by force was broken off when no copy was being made.
     Orphan,
@@ -52,9 +52,9 @@ impl Newest {
     }
 }
 
-/// Whether a peer has begun to copy a primary image since it became that here; None where its snapshots do
-/// not tell. What was taken before is not linked from then on (Ceph 16.2: some tenths of a second after it
-/// was promoted, if both daemons of rbd-mirror run), and where there are no peers nothing is.
+/// Whether a peer has begun to copy an image since it became primary here; None if its snapshots do not tell.
+/// Once the peer has begun, no earlier snapshot is linked (Ceph 16.2: some tenths of a second after the
+/// promotion, if both daemons of rbd-mirror run). Without peers, none is linked.
 pub(super) fn is_followed(snapshots: &[MirrorSnapshot]) -> Option<bool> {
     let newest = snapshots.iter().map(|it| it.id).max()?;
     let is_handover = |it: &&MirrorSnapshot| matches!(it.kind, Kind::Demoted | Kind::CopyOfDemoted);
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(Newest::of(&half), Newest::HalfDemoted);
     }
 
-    /// A second attempt is taken for whole by the cluster, and is not.
+    /// The cluster takes a second attempt for whole, which it is not.
     #[test]
     fn an_orphan_on_an_unfinished_copy_is_torn() {
         let mut snapshots = recorded::snapshots("snapshots-incomplete");

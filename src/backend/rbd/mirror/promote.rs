@@ -1,18 +1,18 @@
 //! Making a copy the primary.
 //!
-//! Without force that is done only when the demotion of the peer has arrived, with all that was written
+//! Without force this is done only if the demotion of the peer has arrived, with everything that was written
 //! before it, and the peer has not said since that it is primary again. So the right to be primary goes from
-//! site to site with the snapshots, and there are never two of them. What was demoted here is not promoted
-//! again until something comes back, though the cluster would do it at any time: whether the peer was
-//! promoted since, written to and demoted, nobody can tell here (Ceph 16.2: in either case the status says
-//! "remote image is not primary" of both, half a minute late).
+//! site to site with the snapshots, and there are never two primaries. An image that was demoted here is not
+//! promoted again until something comes back, though the cluster would do it at any time: this site cannot
+//! tell whether the peer was promoted since, written to and demoted (Ceph 16.2: in either case the status
+//! says "remote image is not primary" of both, half a minute late).
 //!
-//! By force the copy becomes what its newest whole snapshot is. In the middle of a copying that goes wrong in
-//! ways that nobody is told of (Ceph 16.2): with the peer alive the command aborts; with the peer gone it
-//! waits for ever for the daemon of rbd-mirror here, and with that stopped as well, the image becomes what it
-//! was a snapshot earlier, or zeros. Broken off it leaves an image that mixes two states, which a repetition
-//! declares good. So the snapshots are looked at first (`way`); the command has no deadline, is never ended,
-//! and while it runs none is begun.
+//! By force the copy becomes what its newest whole snapshot is. While a snapshot is being copied, this goes
+//! wrong without a report (Ceph 16.2). With the peer alive the command aborts. With the peer gone it waits
+//! for ever for the daemon of rbd-mirror here; with that stopped as well, the image becomes what it was a
+//! snapshot earlier, or zeros. A command that is broken off leaves an image that mixes two states, and a
+//! second command declares it good. So the snapshots are looked at first (`way`). The command has no deadline
+//! and is never killed, and no other begins while it runs.
 
 use super::begin;
 use super::resync::withdraw_wishes;
@@ -63,9 +63,9 @@ pub(super) fn promote(pool: &Pool<'_>, id: &VolumeId, asked: &Promotion) -> Resu
     Ok(())
 }
 
-/// A wish to be copied anew has lost its reason. A schedule belongs to the image here, and a new copy has
-/// none: it is given the one that the request brings, else the one that was asked for at the other side, in
-/// place of what it had when it was primary before.
+/// Withdraws a wish to be copied anew, which has lost its reason, and sets the schedule. A schedule belongs
+/// to the image here, and a new copy has none. The image gets the schedule of the request, else the one that
+/// was asked for at the other side, in place of the one it had when it was primary before.
 fn settle(pool: &Pool<'_>, info: &ImageInfo, asked: &Promotion) -> Result<()> {
     let metadata = pool.all_metadata(&info.name)?.unwrap_or_default();
     withdraw_wishes(pool, info, &metadata)?;
@@ -77,8 +77,8 @@ fn settle(pool: &Pool<'_>, info: &ImageInfo, asked: &Promotion) -> Result<()> {
 }
 
 impl Attempt<'_> {
-    /// The cluster takes it for promoted, and promotes it only after a demotion. Broken off in between it is
-    /// one that was demoted here.
+    /// The cluster takes the image for promoted, and promotes it only after a demotion. If this is broken off
+    /// in between, the image is one that was demoted here.
     fn begin_again(&self) -> Result<()> {
         if !self.asked.force {
             self.unless_promoted_again(BROKEN_OFF)?;
@@ -115,9 +115,9 @@ impl Attempt<'_> {
         }
     }
 
-    /// Nobody can write to an image as long as the rbd-mirror here has it (Ceph 16.2: EROFS). With a journal
-    /// the command does not wait for the end of that, which comes in a moment; but where the other site was
-    /// lost just when somebody had begun to write there, rbd-mirror waits for it with the image in its hands.
+    /// No client can write to an image while the rbd-mirror here holds it (Ceph 16.2: EROFS). With a journal
+    /// the command does not wait for the release, which comes in a moment. But if the other site was lost
+    /// just when a client had begun to write there, rbd-mirror holds the image and waits for that site.
     fn await_release(&self) -> Result<()> {
         let Self { pool, id, info, .. } = *self;
         let what = format!("the rbd-mirror here to let go of image {}", info.name);
@@ -135,7 +135,7 @@ impl Attempt<'_> {
 
     fn is_held_by_mirror(&self) -> Result<bool> {
         let owners = self.pool.holders(LockTarget::Owner(&self.info.id))?;
-        // For a first copy it is the other site's that has it, and lets go of it when somebody writes.
+        // During a first copy the other site's rbd-mirror holds it, and releases it when a client writes.
         if owners.is_empty() || self.status()?.is_some_and(|status| status.own.was_primary()) {
             return Ok(false);
         }
@@ -143,7 +143,7 @@ impl Attempt<'_> {
         Ok(owners.iter().any(|owner| daemons.contains(&owner.client)))
     }
 
-    /// Who promotes by force is told what came of it.
+    /// Logs what a promotion by force has resulted in.
     fn tell(&self, way: Way) {
         let of = match way {
             Way::Taken | Way::Plain => return,

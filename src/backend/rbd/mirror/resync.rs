@@ -1,9 +1,9 @@
-//! Making a copy anew that has gone its own way.
+//! Replacing a copy that has diverged from its primary.
 //!
-//! rbd-mirror deletes the image and copies it from the primary, in some seconds and under another id. That is
-//! asked for only where the copy cannot follow by itself, and only while the peer is primary: a wish that
-//! cannot be met waits, and strikes when nobody thinks of it any more. It is asked for once: the wish stands
-//! on the image until it is met, and then the image has no error.
+//! rbd-mirror deletes the image and copies it from the primary, in some seconds and under another id. cephlet
+//! wishes for this only if the copy cannot follow by itself, and only while the peer is primary: a wish that
+//! cannot be met waits, and takes effect when no operator expects it. The wish is made once: it stands on the
+//! image until it is met, and then the image has no error.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ use crate::backend::rbd::tool::{ImageInfo, MirrorStatus, Mirroring, Replay, Site
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 
-/// How the key of the wish begins; the uuid of this site's mirror follows.
+/// The prefix of the key of the wish; the uuid of this site's mirror follows.
 const WISH: &str = ".rbd_mirror.";
 
-/// Resyncs a copy if it has to be, and says whether it is an up-to-date copy.
+/// Resyncs a copy if that is necessary, and returns whether it is up to date.
 pub(super) fn resync(pool: &Pool<'_>, id: &VolumeId, force: bool) -> Result<bool> {
     let info = existing_volume(pool, id)?;
     let mirroring = mirroring(pool, id, &info)?;
@@ -56,8 +56,8 @@ fn wishes(metadata: &BTreeMap<String, String>) -> impl Iterator<Item = &String> 
     metadata.iter().filter(move |(key, value)| key.starts_with(WISH) && is_wish(value)).map(|(key, _)| key)
 }
 
-/// Takes back the wishes that stand on an image, as rbd-mirror does when it has met one: on what was promoted
-/// they would wait, and have it deleted and copied anew whenever it is demoted.
+/// Withdraws the wishes that stand on an image, as rbd-mirror does when it has met one. On a promoted image
+/// they would wait until it is demoted, and then have it deleted and copied anew.
 pub(super) fn withdraw_wishes(
     pool: &Pool<'_>,
     info: &ImageInfo,
@@ -68,7 +68,7 @@ pub(super) fn withdraw_wishes(
     wishes(metadata).try_for_each(withdraw)
 }
 
-/// Refuses what could only wait for somebody to become primary.
+/// Refuses a wish that would have to wait until a site becomes primary.
 fn ensure_source(id: &VolumeId, status: &MirrorStatus) -> Result<()> {
     match status.peers.iter().any(SiteStatus::is_primary) {
         true => Ok(()),
@@ -79,7 +79,7 @@ fn ensure_source(id: &VolumeId, status: &MirrorStatus) -> Result<()> {
     }
 }
 
-/// The copy cannot follow: it is given up for a new one.
+/// Asks for a new copy in place of one that cannot follow.
 fn ask(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, status: &MirrorStatus, force: bool) -> Result<bool> {
     let said = &status.own.description;
     if !force {
@@ -89,9 +89,9 @@ fn ask(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, status: &MirrorStatus, 
         )));
     }
     ensure_source(id, status)?;
-    // Readers would go on with an image that is not there any more.
+    // Readers would go on with an image that no longer exists.
     refuse_published(pool, id, info, "copied anew")?;
-    // What was looked at may have been the image that another call's wish has replaced meanwhile.
+    // Another call's wish may have replaced the image since it was looked at.
     pool.memory().resyncs.0.remember(pool.key_of(id), ());
     if existing_volume(pool, id)?.id != info.id {
         return Ok(false);
@@ -102,7 +102,7 @@ fn ask(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, status: &MirrorStatus, 
     }
 }
 
-/// Whether all that the peer has is here.
+/// Whether everything that the peer has is here.
 fn is_ready(pool: &Pool<'_>, info: &ImageInfo, mirroring: &Mirroring, status: &MirrorStatus) -> Result<bool> {
     let is_following = status.own.is_up && matches!(status.own.replay, Replay::Replaying | Replay::Unknown);
     let has_primary = status.peers.iter().any(SiteStatus::is_primary);
@@ -116,13 +116,13 @@ fn is_ready(pool: &Pool<'_>, info: &ImageInfo, mirroring: &Mirroring, status: &M
     let snapshots = pool.mirror_snapshots(&info.name)?.unwrap_or_default();
     Ok(match Newest::of(&snapshots) {
         Newest::Copied(_) => true,
-        // Of a primary that was promoted since, nothing is here.
+        // If the peer was promoted since, nothing of that is here.
         Newest::DemotionArrived | Newest::DemotedHere => !has_primary,
         _ => false,
     })
 }
 
-/// Demoted as well: nobody is primary.
+/// Whether the peer is demoted as well, so no site is primary.
 fn is_idle(peer: &SiteStatus) -> bool {
     peer.is_up && peer.replay == Replay::Unknown
 }

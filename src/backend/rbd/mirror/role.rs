@@ -1,12 +1,12 @@
-//! What an image's part in mirroring allows.
+//! What an image's role in mirroring allows.
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::tool::{ImageInfo, MirrorState, MirrorStatus, Mirroring, Replay, SiteStatus};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 
-/// Refuses to change a copy that follows an image of another cluster, or one that nobody can write to. `what`
-/// is what was asked.
+/// Refuses to change a copy that follows an image of another cluster, or an image between two roles. `what`
+/// is the requested change.
 pub(crate) fn refuse_secondary(id: &VolumeId, info: &ImageInfo, what: &str) -> Result<()> {
     refuse_between_roles(id, info)?;
     if !info.is_secondary() {
@@ -18,8 +18,8 @@ pub(crate) fn refuse_secondary(id: &VolumeId, info: &ImageInfo, what: &str) -> R
     )))
 }
 
-/// Refuses to delete a copy, which goes with its primary: the rbd-mirror here removes it. What is awaited is
-/// said, and how to do without that where the primary is gone.
+/// Refuses to delete a copy: the rbd-mirror here removes it with its primary. The error says what to wait
+/// for, and what to do if the primary is gone.
 pub(crate) fn refuse_to_delete_copy(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo) -> Result<()> {
     refuse_between_roles(id, info)?;
     if !info.is_secondary() {
@@ -52,7 +52,7 @@ pub(super) fn follows(status: &MirrorStatus) -> bool {
     status.own.replay != Replay::Error && status.peers.iter().any(SiteStatus::is_primary)
 }
 
-/// What is said of [`ImageInfo::is_between_roles`].
+/// The message for an image with [`ImageInfo::is_between_roles`].
 pub(super) fn between_roles(id: &VolumeId) -> String {
     format!(
         "a promotion or demotion of volume {id} was broken off, and nobody can write to it: promote it again \
@@ -60,12 +60,12 @@ pub(super) fn between_roles(id: &VolumeId) -> String {
     )
 }
 
-/// Refuses to change an image of which nobody knows what it was to become.
+/// Refuses to change an image whose intended role is unknown.
 pub(super) fn refuse_between_roles(id: &VolumeId, info: &ImageInfo) -> Result<()> {
     if info.is_between_roles() { Err(Error::precondition(between_roles(id))) } else { Ok(()) }
 }
 
-/// How a volume is mirrored that is to be.
+/// How a volume is mirrored; an error if it is not.
 pub(crate) fn mirroring<'a>(pool: &Pool<'_>, id: &VolumeId, info: &'a ImageInfo) -> Result<&'a Mirroring> {
     match &info.mirroring {
         Some(mirroring) if mirroring.state == MirrorState::Enabled => Ok(mirroring),

@@ -1,4 +1,4 @@
-//! When snapshots are taken by which an image is mirrored.
+//! The schedules of the snapshots by which an image is mirrored.
 
 use crate::backend::MirroringMode;
 use crate::backend::rbd::context::Pool;
@@ -6,7 +6,7 @@ use crate::backend::rbd::tool::{ImageInfo, MirrorState, Mirroring};
 use crate::backend::replication::Schedule;
 use crate::error::Result;
 
-/// Leaves the image this schedule, or none. The new one comes before the old one goes.
+/// Leaves the image only this schedule, or none. The new schedule is added before the old one is removed.
 pub(super) fn ensure_schedule(pool: &Pool<'_>, image: &str, wanted: Option<&Schedule>) -> Result<()> {
     let present = pool.schedules(image)?;
     if let Some(wanted) = wanted.filter(|wanted| !present.contains(wanted)) {
@@ -16,8 +16,8 @@ pub(super) fn ensure_schedule(pool: &Pool<'_>, image: &str, wanted: Option<&Sche
     others.into_iter().try_for_each(|schedule| pool.remove_schedule(image, Some(schedule)))
 }
 
-/// Removes the schedule of an image that will not be mirrored any more: it would stay, and cannot be removed
-/// then.
+/// Removes the schedule of an image before its mirroring ends: afterwards the schedule would stay, and could
+/// not be removed.
 pub(super) fn remove_schedule(pool: &Pool<'_>, info: &ImageInfo, mirroring: &Mirroring) -> Result<()> {
     if mirroring.mode == MirroringMode::Journal || mirroring.state != MirrorState::Enabled {
         return Ok(());

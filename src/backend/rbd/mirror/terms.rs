@@ -1,5 +1,5 @@
-//! What was asked of the replication of a volume, kept in the metadata of its image, from where it goes
-//! wherever the image goes: the side that takes over sets the same schedule.
+//! The terms of a volume's replication. They are kept in the metadata of its image and go wherever the image
+//! goes: the side that takes over sets the same schedule.
 //!
 //! `{"version":1,"interval":"5m","start":"02:00:00+00:00"}`: the schedule of its snapshots, if it has one.
 
@@ -14,7 +14,7 @@ use crate::backend::rbd::tool::ImageInfo;
 use crate::backend::replication::Schedule;
 use crate::error::{Error, Result};
 
-/// What is kept of it.
+/// The terms, as they are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Terms {
     version: u32,
@@ -63,7 +63,7 @@ pub(crate) fn read(pool: &Pool<'_>, info: &ImageInfo) -> Result<Option<Schedule>
     in_metadata(pool, info, text.as_ref())
 }
 
-/// The same where what is kept was read already.
+/// The same for a text that was read already.
 pub(super) fn in_metadata(
     pool: &Pool<'_>,
     info: &ImageInfo,
@@ -76,7 +76,7 @@ pub(super) fn in_metadata(
     Ok(schedule)
 }
 
-/// How much time passes between two snapshots of an image, by what was read a while ago at the latest.
+/// How much time passes between two snapshots of an image. The schedule may be a remembered one.
 pub(crate) fn period(pool: &Pool<'_>, info: &ImageInfo) -> Result<Option<Duration>> {
     let schedule = match pool.memory().schedules.0.get(&info.id) {
         Some(known) => known,
@@ -90,7 +90,7 @@ pub(crate) fn period(pool: &Pool<'_>, info: &ImageInfo) -> Result<Option<Duratio
 mod tests {
     use super::*;
 
-    /// Images with this text lie in clusters.
+    /// Images with this text exist in clusters.
     #[test]
     fn the_text_never_changes() {
         let schedule = Schedule { minutes: 300, start: Some("02:00:00+00:00".into()) };

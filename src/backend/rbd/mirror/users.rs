@@ -1,4 +1,4 @@
-//! Who uses a volume, so that its image must not change under them.
+//! The users of a volume, whose image must not change under them.
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::header_lock::deletion_lock::{self, Acquired};
@@ -7,8 +7,8 @@ use crate::backend::rbd::tool::{ImageInfo, LockHolder, LockTarget};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 
-/// Changes an image that no node has, and that none is given meanwhile; `act` looks whether one has kept it.
-/// `refusal` is for a volume that nodes have.
+/// Changes an image that is published to no node, and keeps it unpublished meanwhile. `act` checks whether a
+/// node has kept it. `refusal` is for a volume that is published.
 pub(super) fn while_unpublished<T>(
     pool: &Pool<'_>,
     image: &str,
@@ -25,7 +25,7 @@ pub(super) fn while_unpublished<T>(
     done
 }
 
-/// Refuses a volume that a node has. `what` is what it would be.
+/// Refuses a volume that a node has. `what` is the change that is refused.
 pub(super) fn refuse_published(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, what: &str) -> Result<()> {
     let mut holders = Vec::new();
     for holder in pool.holders(LockTarget::Header(&info.id))? {
@@ -34,7 +34,7 @@ pub(super) fn refuse_published(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo,
     if holders.is_empty() { Ok(()) } else { Err(published(id, &holders, what)) }
 }
 
-/// The refusal of a volume that the nodes have whose locks these are.
+/// The refusal of a volume that is published to the nodes with these locks.
 pub(super) fn published(id: &VolumeId, holders: &[LockHolder], what: &str) -> Error {
     let nodes = nodes(holders);
     Error::precondition(format!(
@@ -42,7 +42,7 @@ pub(super) fn published(id: &VolumeId, holders: &[LockHolder], what: &str) -> Er
     ))
 }
 
-/// The nodes that have these locks, for people.
+/// The nodes that have these locks, for messages.
 pub(super) fn nodes(holders: &[LockHolder]) -> String {
     let nodes: Vec<String> = holders.iter().map(|holder| format!("{:?}", holder.cookie)).collect();
     nodes.join(", ")

@@ -4,13 +4,13 @@
 //! |---|---|---|
 //! | the peer's demotion, or one here that was broken off | unless the peer was promoted since | yes |
 //! | a demotion here | no | yes |
-//! | a copy, whole | no | it becomes that |
-//! | being copied, and the peer is there | no | is waited for |
-//! | being copied, the peer is gone | no | if the loss is accepted and rbd-mirror here is stopped |
-//! | begun by a promotion, on top of a whole one | no | yes |
-//! | begun by a promotion, on top of one that is not whole | no | no |
+//! | a whole copy | no | it becomes that copy |
+//! | a copy in progress, and the peer is up | no | after a wait for the copy |
+//! | a copy in progress, and the peer is gone | no | if the loss is accepted and rbd-mirror here is stopped |
+//! | begun by a promotion, on top of a whole snapshot | no | yes |
+//! | begun by a promotion, on top of one that is incomplete | no | no |
 //!
-//! A journal has no such snapshots: there the marks in the metadata, and the sites' word, have to do.
+//! A journal has no such snapshots: there the marks in the metadata and the sites' statuses decide.
 
 use std::time::SystemTime;
 
@@ -24,7 +24,7 @@ use crate::csi::NOT_YET;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 
-/// What a promotion without force follows on, in its refusals.
+/// What a promotion without force relies on, in the words of its refusals.
 const ARRIVED: &str = "the demotion has arrived";
 pub(super) const BROKEN_OFF: &str = "a promotion or demotion here was broken off";
 
@@ -39,17 +39,17 @@ pub(super) struct Attempt<'a> {
 /// How an image is to be promoted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Somebody else is on it.
+    /// Another command is promoting it.
     Taken,
-    /// Nobody else is primary.
+    /// No other site is primary.
     Plain,
-    /// Whoever is primary elsewhere is passed over; what is promoted is of then, if that is known.
+    /// A primary elsewhere is ignored; the promoted data is of this time, if that is known.
     Forced(Option<SystemTime>),
-    /// The same in the middle of a copy: it becomes what it was one snapshot before that of then.
+    /// The same in mid-copy: the image becomes what it was one snapshot before the one of this time.
     ForcedBack(SystemTime),
 }
 
-/// Refuses a copy that by force would become something else than what was copied whole last.
+/// Refuses a copy that a promotion by force would not turn into its last whole copy.
 pub(super) fn ensure_whole(
     pool: &Pool<'_>,
     id: &VolumeId,
@@ -88,10 +88,10 @@ impl Attempt<'_> {
         }
     }
 
-    /// What a journal has brought is the state of some moment, once the first copy is whole. While that is
-    /// made the image has a snapshot of rbd-mirror, and is promoted with what is there (Ceph 16.2: status 0
-    /// with 87 of 400 objects). Where the other site is lost just then the snapshot stays; but rbd-mirror
-    /// says that it replays only when all is there. Before that is begun, the image is empty without a mark.
+    /// Once the first copy is whole, the journal has brought the state of some moment. During the first copy
+    /// the image has a snapshot of rbd-mirror, and is promoted with what is there (Ceph 16.2: status 0 with
+    /// 87 of 400 objects). If the other site is lost then, the snapshot stays; but rbd-mirror says that it
+    /// replays only when all is there. Before the first copy, the image is empty without a mark.
     fn forced_by_the_journal(&self) -> Result<Way> {
         let own = self.status()?.map(|status| status.own);
         if own.as_ref().is_some_and(|own| own.replay == Replay::Replaying) {
@@ -113,8 +113,8 @@ impl Attempt<'_> {
         )))
     }
 
-    /// Whether the cluster can be asked: it refuses a copy until the demotion of the peer has arrived, and
-    /// nothing that was demoted here.
+    /// The way without force for a journal. The cluster itself refuses a copy until the demotion of the peer
+    /// has arrived, but refuses no image that was demoted here.
     fn by_the_journal(&self) -> Result<Way> {
         match self.demoted_last()? {
             Some(demoted) if demoted == self.info.id => Err(self.given_away()),
@@ -123,13 +123,13 @@ impl Attempt<'_> {
         }
     }
 
-    /// The id of the volume's image that was demoted last, if that was by a controller.
+    /// The id of the volume's image that was demoted last, if a controller did it.
     fn demoted_last(&self) -> Result<Option<String>> {
         let demoted = self.pool.metadata(&self.info.name, DEMOTED_KEY)?;
         Ok(demoted.filter(|image| image != NEVER_DEMOTED))
     }
 
-    /// For what was demoted by somebody else, so that nobody knows where.
+    /// For an image that no controller demoted, so the site of a demotion is unknown.
     fn unless_peer_is_primary(&self) -> Result<Way> {
         let status = self.status()?;
         let peer = status.as_ref().and_then(|status| status.peers.first());
@@ -149,10 +149,10 @@ impl Attempt<'_> {
         }
     }
 
-    /// Where its demotion has arrived, or one here was broken off, the peer may have been promoted since, by
-    /// force, and nothing of that has arrived: it says so within some tenths of a second. As long as it is up
-    /// the answer is to wait: some clients of csi-addons use force by themselves where a precondition has
-    /// failed.
+    /// After the peer's demotion has arrived, or one here was broken off, the peer may have been promoted by
+    /// force, and nothing of that has arrived. Its status says so within some tenths of a second. As long as
+    /// the peer is up, the answer is to wait: some clients of csi-addons use force by themselves after a
+    /// failed precondition.
     pub fn unless_promoted_again(&self, what: &str) -> Result<Way> {
         let status = self.status()?;
         let peer = status.as_ref().and_then(|status| status.peers.first());
@@ -181,8 +181,8 @@ impl Attempt<'_> {
         Ok(Newest::of(&snapshots))
     }
 
-    /// The newest snapshot, once no command and, by force, no copying is seen to change it any more. A copy
-    /// that is being made is waited for as long as it goes on, or can go on.
+    /// The newest snapshot, once no command changes it any more and, by force, no copying does. A copy in
+    /// progress is waited for as long as it goes on, or can go on.
     fn settled(&self) -> Result<Newest> {
         let (timing, name) = (self.pool.timing(), &self.info.name);
         let mut newest = self.newest()?;
@@ -207,7 +207,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// A copy is being made, and goes on no further.
+    /// The way by force while a copy is incomplete and does not advance.
     fn in_mid_copy(&self, before: Option<SystemTime>) -> Result<Way> {
         let status = self.status()?;
         if is_up(peer(status.as_ref())) {
@@ -291,8 +291,8 @@ impl Attempt<'_> {
     }
 }
 
-/// What looks broken off may be what another controller is just doing: that changes within a while, as `look`
-/// finds.
+/// What looks broken off may be another controller's command in progress: then `look` finds a change within a
+/// while.
 pub(super) fn await_end_of_command<T>(
     pool: &Pool<'_>,
     name: &str,

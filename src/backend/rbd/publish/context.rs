@@ -20,17 +20,17 @@ const PUBLICATION: &str = "publication";
 /// What a node needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublishContext {
-    /// The id of the image, which what the node maps must have.
+    /// The id of the image. The image that the node maps must have it.
     pub image_id: String,
-    /// Its features, which the node's kernel may lack.
+    /// Its features. The node's kernel may lack some of them.
     pub features: BTreeSet<String>,
-    /// What is to map it.
+    /// The mounter: the kernel's driver or rbd-nbd.
     pub mounter: Mounter,
     /// Options of the mapping.
     pub map_options: Vec<String>,
     /// The file system it was made for, if that is known.
     pub fs_type: Option<String>,
-    /// Nothing is to be written.
+    /// Whether the node must not write.
     pub read_only: bool,
     /// Which publication it is: [`NodePublication::nonce`].
     pub publication: String,
@@ -53,7 +53,7 @@ impl PublishContext {
         })
     }
 
-    /// As text. What is not said is left out.
+    /// As text. Empty values are left out.
     pub fn to_map(&self) -> Map {
         let features: Vec<&str> = self.features.iter().map(String::as_str).collect();
         let options = match self.map_options.as_slice() {
@@ -73,7 +73,7 @@ impl PublishContext {
         said.map(|(key, value)| (key.to_string(), value)).collect()
     }
 
-    /// Reads what the controller said. None: it said nothing, because the orchestrator did not ask it.
+    /// Reads the controller's publish context; None if the orchestrator did not ask the controller.
     pub fn from_map(map: &Map) -> Result<Option<Self>> {
         let Some(image_id) = map.get(IMAGE_ID) else { return Ok(None) };
         let said = |key: &str| map.get(key).map_or("", String::as_str);

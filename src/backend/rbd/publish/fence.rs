@@ -1,18 +1,19 @@
-//! Shutting out clients of nodes that have not given an image back when its publication ended: just these,
-//! and for as long as anybody may remember them. A node that was cut off from the cluster comes back with
-//! writes that it has kept, and they would go over what others have written.
+//! Shutting out clients of nodes that have not given an image back when its publication ended: only these
+//! clients, and for years. A node that was cut off from the cluster comes back with writes that it has kept,
+//! and they would overwrite what others have written.
 //!
 //! The order that closes the gap:
 //! 1. The node maps the image, writes its client down (`clients`), reads the publication once more, and only
 //!    then touches data.
 //! 2. A controller ends the publication, and only then reads the clients.
 //!
-//! So one of the two sees the other. Any controller may have died between its two steps, so whoever publishes
-//! the volume next, or finds nothing to end, reads the clients too.
+//! So either the node sees the end, or the controller sees the client. A controller may die between its two
+//! steps. So a controller that publishes the volume next, or finds nothing to end, reads the clients too.
 //!
-//! A blocklist entry must outlive the mapping: when it ends, the writes that were kept go through (seen with
-//! Linux 6.1), and a mapping whose watch is gone for good goes on unseen. librbd's own entries end after an
-//! hour. Nobody lifts an entry of ours: every mapping is a new client, which an old entry does not keep out.
+//! A blocklist entry must outlive the mapping: when the entry ends, the kept writes go through (seen with
+//! Linux 6.1), and a mapping whose watch is gone for good continues unseen. librbd's own entries end after an
+//! hour. cephlet never removes such an entry: every mapping is a new client, which an old entry does not keep
+//! out.
 
 use std::time::{Duration, SystemTime};
 
@@ -22,12 +23,12 @@ use crate::backend::rbd::header_lock::publication::{NodePublication, Publication
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Watcher};
 use crate::error::{Error, Result};
 
-/// So many years a client is shut out.
+/// How many years a client is shut out.
 const YEARS: u32 = 10;
 /// An entry that lasts longer than this is left as it is.
 const LASTING: Duration = Duration::from_secs(5 * 365 * 24 * 60 * 60);
 
-/// Shuts out the clients of all publications that have ended. Gives what was written down.
+/// Shuts out the clients of all publications that have ended. Returns the recorded clients.
 pub(crate) fn shut_out_ended(pool: &Pool<'_>, image: &str) -> Result<Clients> {
     if !pool.context.fences {
         return Ok(Clients { all: Vec::new(), were_ever: true });
@@ -36,16 +37,16 @@ pub(crate) fn shut_out_ended(pool: &Pool<'_>, image: &str) -> Result<Clients> {
     if clients.at_large().next().is_none() {
         return Ok(clients);
     }
-    // Read after the clients: whoever was written down for one of these was so while it stood.
+    // Read after the clients. In the opposite order, a publication that begins in between would look ended.
     let given = given(pool, image)?;
     let ended = |known: &&KnownClient| !given.iter().any(|publication| known.client.is_of(publication));
     clients.at_large().filter(ended).try_for_each(|known| shut_out(pool, image, known))?;
     Ok(clients)
 }
 
-/// Shuts out the clients of other machines that have mapped the image by this publication, of this node: a
-/// machine that was replaced under its node ID while it was cut off has not given it back, and nobody ends a
-/// publication that goes on. Who watches the image is not cut off.
+/// Shuts out the clients of other machines that have mapped the image by this publication, which is to this
+/// node. A machine that was cut off and replaced under its node ID has not given the image back, and the
+/// publication goes on, so nothing ends it. A client that watches the image is not cut off.
 pub(crate) fn shut_out_namesakes(
     pool: &Pool<'_>,
     image: &str,
@@ -61,8 +62,8 @@ pub(crate) fn shut_out_namesakes(
     cut_off.try_for_each(|known| shut_out(pool, image, known))
 }
 
-/// The clients by which other machines of this node's name have the image mapped by a publication. An earlier
-/// boot of the same machine is over.
+/// The clients of a publication on other machines with this node's name. An earlier boot of the same machine
+/// is over.
 pub(crate) fn of_namesakes<'a>(
     pool: &Pool<'_>,
     clients: &'a Clients,
@@ -73,7 +74,7 @@ pub(crate) fn of_namesakes<'a>(
     })
 }
 
-/// The publications that stand.
+/// The publications that are in force.
 fn given(pool: &Pool<'_>, image: &str) -> Result<Vec<NodePublication>> {
     let holders = pool.holders(LockTarget::Header(image))?;
     let locks = PublicationLock::read_all(&holders)?.into_iter();
@@ -94,7 +95,7 @@ fn shut_out(pool: &Pool<'_>, image: &str, known: &KnownClient) -> Result<()> {
     note_shut_out(pool, image, known)
 }
 
-/// Has the cluster shut a client out for years. An entry that lasts longer stays as it is.
+/// Has the cluster shut a client out for years. An entry that lasts long enough stays as it is.
 fn ensure_shut_out(pool: &Pool<'_>, address: &str) -> Result<()> {
     let monitors = pool.context.tool.monitors().of(pool.call, &pool.at.access);
     let is_shut_out = || -> Result<bool> {
@@ -115,7 +116,7 @@ fn ensure_shut_out(pool: &Pool<'_>, address: &str) -> Result<()> {
     }
 }
 
-/// A client that is shut out loses its watch as soon as the OSDs have heard of it.
+/// A client that is shut out loses its watch as soon as the OSDs have heard of the entry.
 fn await_no_watch(pool: &Pool<'_>, image: &str, address: &str) -> Result<()> {
     let Some(info) = pool.info(ImageRef::Id(image))? else { return Ok(()) };
     let what = format!("the watch of the client at {address}, which is shut out, to end");
@@ -147,22 +148,21 @@ fn is_mirror(pool: &Pool<'_>, info: &ImageInfo, owner: &LockHolder) -> Result<bo
 /// What the owner of an image's exclusive lock is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// It is none that may write unseen: there is none, or it may write, or it is shut out.
+    /// No owner can write unseen: there is none, or it is entitled to write, or it is shut out.
     NoDanger,
-    /// No publication stands for it, and it watches the image.
+    /// No publication entitles it to write, and it watches the image.
     Watches,
 }
 
-/// Shuts out the owner of the image's exclusive lock where it watches the image no more: it is dead, or cut
-/// off. That is all that tells of the client of a node without Ceph's tools, which writes nothing down.
-/// A daemon of rbd-mirror owns the lock of a copy, and for a while that of an image that it copies first.
-/// Who has looked for clients before looks again if the owner watches: its network may have come back just
-/// now.
+/// Shuts out the owner of the image's exclusive lock if it no longer watches the image: it is dead, or cut
+/// off. A node without Ceph's tools records no client, so its lock is the only trace of it. A daemon of
+/// rbd-mirror owns the lock of a copy, and during a first copy also that of the primary. If the owner
+/// watches, a caller that has looked for clients before looks again: the owner's network may be back.
 pub(crate) fn shut_out_dead_owner(pool: &Pool<'_>, image: &str) -> Result<Owner> {
     if !pool.context.fences {
         return Ok(Owner::NoDanger);
     }
-    // A healthy one may be without a watch for a moment, while its OSD changes.
+    // A healthy owner may be without a watch for a moment, while its OSD changes.
     let (pause, mut absent) = (pool.timing().dead_client_poll, None);
     let what = format!("the client that owns the lock of image {image} to watch it again");
     let found = pool.call.wait_for(what, 2 * pause, pause, || match look_at_owner(pool, image)? {
@@ -187,7 +187,7 @@ pub(crate) fn shut_out_dead_owner(pool: &Pool<'_>, image: &str) -> Result<Owner>
 /// What a look at the owner of an image's exclusive lock shows.
 enum Looked {
     At(Owner),
-    /// No publication stands for it, and it does not watch the image; its address.
+    /// No publication entitles it to write, and it does not watch the image; its address.
     Absent(String),
 }
 

@@ -4,7 +4,7 @@ use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::tool::{ImageRef, LockTarget};
 use crate::error::Result;
 
-/// What became of the object that a lock left.
+/// What became of the object that a lock left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stray {
     /// It is gone.
@@ -13,8 +13,8 @@ pub(crate) enum Stray {
     ImageExists,
 }
 
-/// Removes what a lock on the header of an image left behind that was deleted meanwhile. Ids are never given
-/// again, so what is absent stays so.
+/// Removes the object that a lock left behind as the header of an image that was deleted meanwhile. Ids are
+/// never reused, so an absent image stays absent.
 pub(crate) fn remove_stray(pool: &Pool<'_>, image: &str) -> Result<Stray> {
     if pool.info(ImageRef::Id(image))?.is_some() {
         return Ok(Stray::ImageExists);

@@ -1,9 +1,9 @@
-//! Publishing a volume to a node. That is written on the volume itself, as a lock on its image's header,
-//! where every controller sees it and the cluster decides who was first.
+//! Publishing a volume to a node. The volume itself records this, as a lock on its image's header: every
+//! controller sees it there, and the cluster decides which request was first.
 //!
-//! A single writer must be alone, also among clients that know nothing of such locks. So it holds the volume
-//! in stage `asking` while it looks who has the image open, and in stage `given` when it found nobody: after
-//! a crash in between nothing is published, and soon nothing locked.
+//! A single writer must be alone, even among clients that do not know such locks. So its lock is in stage
+//! `asking` while the controller looks for clients that have the image open, and in stage `given` once there
+//! are none. After a crash in between nothing is published, and the lock soon expires.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ struct Attempt<'a> {
     wanted: NodePublication,
 }
 
-/// Publishes the volume to a node; gives what that node needs to know.
+/// Publishes the volume to a node; returns what that node needs to know.
 pub(crate) fn publish(
     context: &Context,
     call: &Call,
@@ -51,7 +51,7 @@ pub(crate) fn publish(
     context.within(call, (&id.place, secrets), publish).map(|context| context.to_map())
 }
 
-/// Does for this node what the controller was not asked to do; gives what it would have said.
+/// The same for this node, if the controller was not asked to publish; returns the publish context.
 pub(crate) fn publish_here(
     context: &Context,
     call: &Call,
@@ -76,14 +76,13 @@ fn publish_as(
     let outcome = attempt.run();
     let is_refused = outcome.as_ref().is_err_and(|error| error.kind() == Kind::Unauthenticated);
     if !pool.at.access.is_own() && !is_refused {
-        // Also of an attempt that failed: it may have left a lock.
+        // Even after a failed attempt: it may have left a lock.
         pool.memory().published_with.remember(pool.key_of(id), secrets.clone());
     }
     PublishContext::new(with_record(pool, &pool.key_of(id), outcome?)?, &attempt.wanted)
 }
 
-/// The id of the volume's image. Whether what was known a while ago is still true shows when the lock is
-/// held.
+/// The id of the volume's image. The id may be a remembered one; it is checked once the lock is held.
 fn image_id(pool: &Pool<'_>, id: &VolumeId) -> Result<String> {
     match &id.incarnation {
         Some(image) if pool.memory().records.get(&pool.key_of(id), image).is_some() => Ok(image.clone()),
@@ -105,7 +104,7 @@ impl Attempt<'_> {
         let is_given = |lock: &&PublicationLock| lock.stage == Stage::Given;
         let of_node: Vec<&PublicationLock> =
             others.iter().filter(|lock| lock.publication.node == self.wanted.node).collect();
-        // What the node has taken for itself it gives back by itself: it is no publication by a controller.
+        // A node gives back by itself what it took for itself: that is no publication by a controller.
         let by = self.wanted.by;
         let is_enough = |lock: &PublicationLock| by == PublishedBy::Node || lock.publication.by == by;
         let present = of_node.iter().copied().filter(is_given).find(|lock| is_enough(lock));
@@ -123,23 +122,23 @@ impl Attempt<'_> {
         }
         let (mut since, mut info) = (clock::since_boot(), self.check_alone()?);
         if clock::since_boot().saturating_sub(since) > Duration::from_secs(WHILE_ASKING / 2) {
-            // It had to wait for others. Taken anew, the lock lasts for as long as the rest may take.
+            // The check had to wait for others. A new lock lasts as long as the rest may take.
             self.release(Stage::Asking)?;
             (since, info) = (clock::since_boot(), self.check_alone()?);
         }
         self.lock(Stage::Given).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
         if clock::since_boot().saturating_sub(since) > Duration::from_secs(WHILE_ASKING) {
-            // The volume was not kept for us all the time: it may have been deleted.
+            // The lock may have expired in between, and the volume may have been deleted.
             self.verified(Stage::Given)?;
         }
-        // One who was kept waiting for longer than it could keep others away finds them here.
+        // Others may have come in if this took longer than the lock kept them away.
         self.refuse_second_writer(Stage::Given)?;
         Ok(info)
     }
 
-    /// Keeps others away and looks whether the node would be the only one to write. Whoever has the image
-    /// open may write, also where the volume is published to readers: these map it read-only, and whoever
-    /// does that does not watch it.
+    /// Keeps others away and checks whether the node would be the only writer. Every client that watches the
+    /// image may write, even if the volume is published to readers: readers map it read-only, and a read-only
+    /// mapping has no watch.
     fn check_alone(&self) -> Result<ImageInfo> {
         self.lock(Stage::Asking)?;
         let info = self.verified_for_use(Stage::Asking)?;
@@ -148,19 +147,20 @@ impl Attempt<'_> {
         Ok(info)
     }
 
-    /// Shuts out whom the image was given before, and refuses it while somebody has it open.
+    /// Shuts out the clients of ended publications, and refuses the image while a client has it open.
     fn refuse_users(&self, info: &ImageInfo) -> Result<()> {
         shut_out_ended(self.pool, self.image)?;
         self.refuse_watchers(info)?;
-        // Its watch may have stood when its publication ended.
+        // The owner may still have watched the image when its publication ended.
         match shut_out_dead_owner(self.pool, self.image)? {
             Owner::Watches => self.refuse_watchers(info),
             Owner::NoDanger => Ok(()),
         }
     }
 
-    /// A writer beside readers shares the lock with them, so it has to look for another writer: of two, at
-    /// least the later one sees the other. One for whom the node must be alone was not let in beside anybody.
+    /// A writer beside readers shares the lock with them, so it has to look for another writer: of two
+    /// writers, at least the later one sees the other. For a single-node mode the cluster has let in no other
+    /// holder.
     fn refuse_second_writer(&self, stage: Stage) -> Result<()> {
         match self.wanted.mode.is_multi_node() {
             true => self.admitting_locks().map(drop).or_else(|refusal| self.release_and(stage, refusal)),
@@ -168,8 +168,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Takes the lock; not once the client has given up: the volume may have been taken back by then, through
-    /// another controller, and nobody would do so again.
+    /// Takes the lock, unless the caller has given up: by then another controller may have unpublished the
+    /// volume, and no further unpublish request would follow.
     fn lock(&self, stage: Stage) -> Result<()> {
         let client = self.pool.call.progress().clone();
         let call = self.pool.call.only_while(move || !client.expired());
@@ -185,10 +185,10 @@ impl Attempt<'_> {
         }
     }
 
-    /// To whom the volume is published.
+    /// The locks of the volume's publications.
     ///
     /// # Errors
-    /// If that does not admit this attempt.
+    /// If one of them does not admit this attempt.
     fn admitting_locks(&self) -> Result<Vec<PublicationLock>> {
         let holders = self.pool.holders(self.header())?;
         let read = |holder: &LockHolder| {
@@ -200,7 +200,7 @@ impl Attempt<'_> {
             })
         };
         let mut locks: Vec<Result<PublicationLock>> = holders.iter().map(read).collect();
-        // What is published says more than what somebody only asks for.
+        // A given publication is a better reason for a refusal than one that is only being checked.
         locks
             .sort_by_key(|lock| lock.as_ref().is_ok_and(|lock| lock.stage == Stage::Asking) || lock.is_err());
         let admitted = |lock: PublicationLock| lock.admit(&self.wanted).map(|()| lock);
@@ -209,7 +209,7 @@ impl Attempt<'_> {
         locks.map_err(|error| error.context(format_args!("volume {}", self.id)))
     }
 
-    /// The image, now that nobody deletes it any more: if it is still the one whose header was locked.
+    /// The image, if it is still the one whose header was locked. The lock keeps it from being deleted.
     fn verified(&self, stage: Stage) -> Result<ImageInfo> {
         let Self { pool, id, image, .. } = self;
         match pool.info(ImageRef::Name(&id.object))? {
@@ -225,9 +225,9 @@ impl Attempt<'_> {
         }
     }
 
-    /// The same, if it can be used as it is wanted: a copy that follows another site takes no writes; a
-    /// writer that is shut out keeps a lock that others break, and of two that are let in one writes at a
-    /// time.
+    /// The same, if it can be used as requested. A copy that follows another site takes no writes. Writing
+    /// needs the exclusive lock: others can break that of a writer that is shut out, and of two admitted
+    /// writers one writes at a time.
     fn verified_for_use(&self, stage: Stage) -> Result<ImageInfo> {
         let info = self.verified(stage)?;
         self.refuse_writing_to_copy(&info).or_else(|refusal| self.release_and(stage, refusal))?;
@@ -246,14 +246,14 @@ impl Attempt<'_> {
         let mut watchers = staying_watchers(self.pool, name, mirrored)?;
         let are_here = !watchers.is_empty() && watchers.iter().all(|it| address::is_here(&it.address));
         if self.wanted.by == PublishedBy::Node && are_here {
-            // They may be dead: the client by which this node had it mapped. Killed while it unmaps, the
-            // kernel leaves its watch behind.
+            // They may be this node's own dead client: if an unmap is killed, the kernel leaves its watch
+            // behind.
             watchers = await_dead(self.pool, name, || users(self.pool, name, mirrored))?;
         }
         if watchers.is_empty() { Ok(()) } else { Err(in_use(self.id, &watchers)) }
     }
 
-    /// Lets the lock go again.
+    /// Releases the lock, and returns the refusal.
     fn release_and<T>(&self, stage: Stage, refusal: Error) -> Result<T> {
         self.release(stage)?;
         Err(refusal)
@@ -270,8 +270,8 @@ impl Attempt<'_> {
     }
 }
 
-/// What tells a publication from others: as a lock of the node says already, that of an earlier attempt
-/// perhaps, or new.
+/// The nonce of a publication: that of a lock that the node has already, perhaps from an earlier attempt, or
+/// a new one.
 fn nonce<'a>(mut locks: impl Iterator<Item = &'a PublicationLock>) -> Result<String> {
     match locks.find(|lock| !lock.publication.nonce.is_empty()) {
         Some(lock) => Ok(lock.publication.nonce.clone()),

@@ -1,5 +1,5 @@
-//! Taking volumes back from nodes. The orchestrator also gives up nodes that are lost: first the publication
-//! ends, then whoever was given the image by it and has not given it back is shut out
+//! Taking volumes back from nodes. The orchestrator also gives up nodes that are lost. First the publication
+//! ends; then the clients that got the image by it and have not given it back are shut out
 //! ([`fence`](super::fence)).
 
 use crate::backend::rbd::context::{Context, Pool};
@@ -37,13 +37,13 @@ pub(crate) fn unpublish(
             shut_out_dead_owner(&pool, &image)?;
         }
     }
-    // Nobody says which nodes there are, only which names no node can have.
+    // The existing nodes are unknown here; only some names are impossible.
     let impossible = node.is_some_and(|node| ids::refuse_node(node).is_err());
     Ok(if impossible && outcome == Unpublished::Done { Unpublished::NoNode } else { outcome })
 }
 
-/// Ends what [`publish_here`](super::to_node::publish_here) began for this node, which has unmapped the
-/// image. Where another machine of its name has taken the publication over, it is that one's.
+/// Ends the publication that [`publish_here`](super::to_node::publish_here) made for this node, which has
+/// unmapped the image. If another machine of that name has taken it over, the publication stays.
 pub(crate) fn unpublish_here(context: &Context, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<()> {
     let at = context.locate_to_unpublish(id, secrets)?;
     let pool = context.pool(call, &at);
@@ -55,7 +55,7 @@ pub(crate) fn unpublish_here(context: &Context, call: &Call, id: &VolumeId, secr
             return Ok(false);
         }
         let clients = Clients::read(&pool, image)?;
-        // Of one without a machine ID nobody can tell.
+        // A client without a machine ID cannot be attributed.
         let other = of_namesakes(&pool, &clients, publication).find(|known| !known.client.machine.is_empty());
         if let Some(Client { node, address, machine, .. }) = other.map(|known| &known.client) {
             log::warn!(
@@ -68,14 +68,14 @@ pub(crate) fn unpublish_here(context: &Context, call: &Call, id: &VolumeId, secr
     end_publications(&pool, id, is_meant).map(drop)
 }
 
-/// Ends all publications that an image was given by. What is only being checked stands: the check would end
-/// well, with nobody to see that the lock it began with is gone.
+/// Ends all given publications of an image. The lock of a check stays: the check would succeed without it,
+/// and would not notice that the lock is gone.
 pub(crate) fn take_back(pool: &Pool<'_>, image: &str) -> Result<()> {
     end_on(pool, image, |_, lock| Ok(lock.stage == Stage::Given)).map(drop)
 }
 
-/// Gives the id of the image, if that exists, and what it came to. What is published exists: whether an image
-/// has the name is asked only where nothing is.
+/// Returns the id of the image, if it exists, and the outcome. A published volume exists, so the image is
+/// looked up by name only if nothing was published.
 fn end_publications(
     pool: &Pool<'_>,
     id: &VolumeId,
@@ -92,7 +92,7 @@ fn end_publications(
         (None, Some(gone)) if remove_stray(pool, gone)? == Stray::Removed => {
             return Ok((None, Unpublished::NoVolume));
         }
-        // Under another name, as an image that is retained for its snapshots.
+        // The image has another name, for example because it is retained for its snapshots.
         (None, Some(renamed)) => (renamed.clone(), Unpublished::NoVolume),
     };
     if id.incarnation.as_ref() != Some(&image) {
@@ -101,7 +101,7 @@ fn end_publications(
     Ok((Some(image), outcome))
 }
 
-/// Ends the publications that stand on a header; gives whether there were any.
+/// Ends the publications on a header that are meant; returns whether there were any.
 fn end_on(
     pool: &Pool<'_>,
     image: &str,

@@ -6,12 +6,12 @@ use crate::backend::ceph::cache::Cache;
 use crate::backend::rbd::tool::SnapshotInfo;
 use crate::ids::SnapshotId;
 
-/// Snapshots that were seen, by the ids of their images. Nothing of them changes.
+/// Snapshots that were seen, by the ids of their images. They never change.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotCache {
-    /// When they were taken, by `KEY-R`.
+    /// When they were taken, by image id and `KEY-R`.
     created: Cache<(String, String), SystemTime>,
-    /// What was taken here for requests of these names: `KEY-R`.
+    /// `KEY-R` of the snapshots that were taken here, by image id and the name in the request.
     taken: Cache<(String, String), String>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A snapshot's name is unique in its image only, but a request's name is to be unique everywhere. So the
 //! request's name is [claimed](crate::backend::ceph::claim) before the snapshot is taken, for one image and
-//! one snapshot, whose name is drawn: whoever asks again finds that snapshot, and an ID never means a later
+//! one snapshot, whose name is drawn. A repeated request finds that snapshot, and an ID never means a later
 //! one.
 
 use crate::backend::ceph::claim::{Claim, Description, Name, Share};
@@ -18,7 +18,7 @@ use crate::backend::{NewSnapshot, Snapshot};
 use crate::error::{Error, Result};
 use crate::ids::{self, SnapshotId, VolumeId};
 
-/// How often a name is claimed that others claim and give back meanwhile.
+/// How many times to claim a name that others claim and give back meanwhile.
 const ATTEMPTS: usize = 4;
 
 /// A snapshot that a name stands for.
@@ -29,7 +29,7 @@ pub(crate) fn claimed_as(id: &SnapshotId) -> String {
     format!("{}@{}", id.source, names::snapshot(&id.snapshot))
 }
 
-/// The snapshot that is claimed, were it of the volume that `like` is of; None for a claim of another form.
+/// The claimed snapshot, with the place and volume of `like`; None for a claim of another form.
 fn claimed_by(claim: &Claim, like: &SnapshotId) -> Option<SnapshotId> {
     let (source, snapshot) = claim.of.split_once('@')?;
     let (source, snapshot) = (source.to_string(), names::in_snapshot(snapshot)?.to_string());
@@ -60,7 +60,7 @@ fn id_of(new: &NewSnapshot, image: &ImageInfo, snapshot: String) -> SnapshotId {
     SnapshotId { place, object, source: image.id.clone(), snapshot }
 }
 
-/// A look at what was there a while ago.
+/// Looks for a snapshot that this daemon remembers.
 fn find_if_known(pool: &Pool<'_>, new: &NewSnapshot, image: &ImageInfo) -> Result<Option<Taken>> {
     let Some(snapshot) = pool.memory().snapshots.taken(&image.id, &new.name) else { return Ok(None) };
     let id = id_of(new, image, snapshot);
@@ -111,7 +111,7 @@ fn of_another(pool: &Pool<'_>, new: &NewSnapshot, image: &ImageInfo, there: &Sna
 }
 
 /// Takes the snapshot for which the name is claimed; None if that took so long that the name stands for
-/// another by now. Somebody may have been told of this one, so it stays.
+/// another by now. A caller may know of this one, so it stays.
 fn take(
     pool: &Pool<'_>,
     new: &NewSnapshot,

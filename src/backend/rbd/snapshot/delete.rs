@@ -10,8 +10,8 @@ use crate::backend::{Deleted, Interrupted};
 use crate::error::Result;
 use crate::ids::SnapshotId;
 
-/// Deletes a snapshot: the snapshot first, then the claim of its name, then perhaps the image that was only
-/// retained for it.
+/// Deletes a snapshot: the snapshot first, then the claim of its name, then the image if it was retained only
+/// for it.
 pub(crate) fn delete(pool: &Pool<'_>, id: &SnapshotId) -> Result<Deleted> {
     if pool.lets_go(format_args!("snapshot {id}"))? {
         return Ok(Deleted::Absent);
@@ -27,14 +27,14 @@ fn delete_in(pool: &Pool<'_>, id: &SnapshotId) -> Result<Deleted> {
     let deleted = if removed == Removed::Gone { Deleted::Gone } else { Deleted::Absent };
     match (deleted, &claim) {
         (Deleted::Gone, Some(claim)) => name.give_back(claim)?,
-        // It was gone when the claim was found, so another controller may be about to claim the name.
+        // The snapshot was gone before, so another controller may be about to claim the name.
         (Deleted::Absent, Some(claim)) => name.release(claim)?,
         (_, None) => {}
     }
     if deleted == Deleted::Absent {
         remove_from_trash(pool, id)?;
     }
-    // Asked afterwards: its volume may be deleted at this moment.
+    // Checked last: its volume may be deleted at this moment.
     remove_retained(pool, &id.source)?;
     Ok(deleted)
 }
@@ -48,8 +48,8 @@ fn remove_from_trash(pool: &Pool<'_>, id: &SnapshotId) -> Result<()> {
     trashed.try_for_each(|it| pool.remove_snapshot_by_number(&id.source, it.id).map(drop))
 }
 
-/// Finishes a deletion that was interrupted, if the snapshot is gone: its name is given back, and the image
-/// goes that was only retained for it.
+/// Finishes a deletion that was interrupted, if the snapshot is gone: gives its name back, and removes the
+/// image if it was retained only for it.
 pub(crate) fn finish_deletion(pool: &Pool<'_>, id: &SnapshotId) -> Result<Interrupted> {
     if pool.lets_go(format_args!("snapshot {id}"))? {
         return Ok(Interrupted::Gone);

@@ -7,7 +7,7 @@ use crate::backend::rbd::tool::{ImageRef, SnapshotInfo};
 use crate::error::Result;
 use crate::ids::{SnapshotId, VolumeId};
 
-/// The snapshot as the cluster has it; None where image or snapshot are gone.
+/// The snapshot as the cluster has it; None if the image or the snapshot is gone.
 pub(crate) fn find_in(pool: &Pool<'_>, id: &SnapshotId) -> Result<Option<SnapshotInfo>> {
     let name = names::snapshot(&id.snapshot);
     let all = pool.snapshots(ImageRef::Id(&id.source))?;
@@ -35,7 +35,7 @@ pub(crate) fn volume_of(pool: &Pool<'_>, image: &str, id: &str) -> Result<Volume
     Ok(VolumeId { place: pool.place(), object, incarnation: Some(id.to_string()) })
 }
 
-/// What a retained image was called as a volume.
+/// The name that a retained image had as a volume.
 fn former_name(pool: &Pool<'_>, image: &str, id: &str) -> Result<Option<String>> {
     let cache = &pool.memory().former_names;
     if let Some(name) = cache.get(&id.to_string()) {

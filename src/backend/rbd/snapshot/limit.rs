@@ -1,16 +1,16 @@
 //! How many snapshots an image may have: those in its trash, which clones still read from, count as well.
 //!
-//! The kernel's driver takes 510 of them (RBD_MAX_SNAP_COUNT, drivers/block/rbd.c). With one more a map
-//! hangs, and where the image is mapped already, all its I/O does, until the machine is rebooted.
+//! The kernel's driver takes 510 of them (RBD_MAX_SNAP_COUNT, drivers/block/rbd.c). With one more, a map
+//! hangs until the machine is rebooted, and so does all I/O of an image that is mapped already.
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef};
 use crate::error::{Error, Result};
 
-/// So many the kernel's driver takes.
+/// How many the kernel's driver takes.
 const MAX_FOR_KERNEL: u64 = 510;
 
-/// So many an image has at most where we take one: the rest is for operators and for mirroring.
+/// From so many on cephlet takes none: the rest is for operators and for mirroring.
 const MAX: u64 = 450;
 
 /// Whether no further snapshot of the image may be taken.

@@ -1,5 +1,5 @@
-//! Lists of snapshots: one look at each pool shows which there are, one at each image when they were taken,
-//! which is remembered.
+//! Lists of snapshots. One look at each pool shows which snapshots exist. One look at each image shows when
+//! they were taken, which is remembered.
 
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::{Context, Pool};
@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::secrets::Secrets;
 
-/// At so many images a page ends: what is listed for the first time takes a process each.
+/// A page ends after this many images that are listed for the first time, as each takes a process.
 const IMAGES: usize = 200;
 
 /// A snapshot that a look at its pool showed.
@@ -92,8 +92,8 @@ fn complete(pool: &Pool<'_>, listed: &Listed) -> Result<Option<Snapshot>> {
     Ok(Some(Snapshot { id, source, size: *size, created }))
 }
 
-/// The snapshots of one volume, deleted or not: found by its incarnation, by its name only where there is
-/// none.
+/// The snapshots of one volume, deleted or not: found by its incarnation, or by its name if no image has that
+/// id.
 fn list_of(context: &Context, call: &Call, volume: &VolumeId, secrets: &Secrets) -> Result<Vec<Snapshot>> {
     let is_unknown = matches!(context.clusters.find(&volume.place.cluster), Ok(None));
     if volume.place.backend != NAME || is_unknown || names::is_internal(&volume.object) {

@@ -1,5 +1,5 @@
-//! Snapshots: taking, finding, listing and deleting them. They are RBD's own; an ID names the image by its
-//! id, whatever it is called by now.
+//! Snapshots: taking, finding, listing and deleting them. They are RBD's own. An ID names the image by its
+//! id, so the image may be renamed.
 
 pub(crate) mod cache;
 pub(crate) mod create;
