@@ -109,7 +109,7 @@ impl Daemon {
         let node = own_name(config, &layout)?;
         let journal = open_journal(&layout, &signals)?;
         let processes = start_processes(config)?;
-        let programs = programs(config, &layout, &processes);
+        let programs = programs(config, &layout, &processes)?;
         let clusters = Arc::new(Clusters::load(ClusterSource::new(config)));
         let topology = Arc::new(open_topology(config, &clusters).map_err(Error::precondition)?);
         let locks = LockTable::new(config.lock_slots, config.lock_wait, Bridge::is_retryable);
@@ -340,14 +340,13 @@ fn backends(
 }
 
 /// What asks the Ceph clusters.
-fn programs(config: &Config, layout: &Layout, processes: &Arc<Processes>) -> Programs {
-    let session = config.session.then(|| {
-        let interpreter = session::interpreter(processes.path(Tool::Ceph));
-        let lock = std::fs::File::create(layout.session_lock()).ok()?;
-        let times = (config.tool_timeout, config.session_idle);
-        Some(Arc::new(Session::new((Arc::clone(processes), interpreter), Arc::new(lock), times)))
-    });
-    Programs::new(Arc::clone(processes) as _, session.flatten())
+fn programs(config: &Config, layout: &Layout, processes: &Arc<Processes>) -> Result<Programs> {
+    let interpreter = session::interpreter(processes.path(Tool::Ceph));
+    let times = (config.tool_timeout, config.session.then_some(config.session_idle));
+    let session = Session::new((Arc::clone(processes), interpreter), &layout.session_lock(), times);
+    let session =
+        session.map_err(|error| Error::io("open the lock of the session with Ceph clusters", &error))?;
+    Ok(Programs::new(Arc::clone(processes) as _, Some(Arc::new(session))))
 }
 
 fn command_tool(config: &Config, layout: &Layout, programs: Programs) -> CommandTool {
@@ -399,7 +398,9 @@ mod tests {
         let locks = LockTable::<()>::new(1, config.lock_wait, |()| false);
         let journal = Journal::open(Arc::new(RamDisk::default()), |_| {}).unwrap();
         let background = (Arc::default(), Arc::new(locks) as _, Arc::new(journal) as _);
-        let backends = backends(&config, places, &kernel, &processes, settings, background).unwrap();
+        let programs = Programs::new(Arc::clone(&processes) as _, None);
+        let backends =
+            backends(&config, places, &kernel, (&processes, &programs), settings, background).unwrap();
         let offered: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
         assert_eq!(offered, ["local"]);
         assert_eq!(backends.for_parameters(&Default::default()).unwrap().name(), "local");

@@ -65,6 +65,12 @@ pub enum Why {
     /// The client's deadline passed; the command must not be killed and goes on, for so long by now, and its
     /// volume stays locked until it ends.
     StillRunning(Duration),
+    /// A resident process did not answer within so long, and goes on. The volume stays locked until it answers.
+    NoAnswer(Duration),
+    /// A resident process died before it answered. What was asked of it may have been done.
+    Died,
+    /// The resident process of a former daemon still runs, and holds the lock of this file.
+    FormerRuns(PathBuf),
     /// It ended, but somebody else took its exit status: what wait answered.
     StatusLost(io::Error),
     /// It wrote more bytes than are kept.
@@ -109,8 +115,8 @@ impl CommandError {
                 ) => Kind::Unavailable,
                 _ => Kind::Internal,
             },
-            Why::TooBusy(_) | Why::Stopping => Kind::Unavailable,
-            Why::Expired(_) | Why::TimedOut { .. } | Why::StillRunning(_) => Kind::Timeout,
+            Why::TooBusy(_) | Why::Stopping | Why::Died | Why::FormerRuns(_) => Kind::Unavailable,
+            Why::Expired(_) | Why::TimedOut { .. } | Why::StillRunning(_) | Why::NoAnswer(_) => Kind::Timeout,
             Why::Failed { .. } | Why::Signaled { .. } | Why::StatusLost(_) | Why::TooMuchOutput(_) => {
                 Kind::Internal
             }
@@ -160,6 +166,18 @@ impl fmt::Display for CommandError {
                 f,
                 "`{command}` goes on after {} and must not be broken off; the volume stays locked until it ends",
                 Seconds(*after)
+            ),
+            Why::NoAnswer(after) => {
+                write!(f, "`{command}` was not answered within {} and goes on", Seconds(*after))
+            }
+            Why::Died => {
+                write!(f, "the session with Ceph clusters died before it answered `{command}`: try again")
+            }
+            Why::FormerRuns(lock) => write!(
+                f,
+                "`{command}` was not run: the session with Ceph clusters of a former cephlet does not end: end the \
+                 process that has {} open (fuser(1) names it)",
+                lock.display()
             ),
             Why::StatusLost(cause) => write!(f, "`{command}` ended, but how is unknown: {cause}"),
             Why::TooMuchOutput(limit) => write!(f, "`{command}` wrote more than {limit} bytes"),

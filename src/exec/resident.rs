@@ -44,7 +44,7 @@ pub struct Resident {
 
 impl Resident {
     /// Starts `script`, whose stdin is a socket, and returns the other end of it. The process keeps `held`
-    /// open, and so holds the lock that belongs to it, until it is gone.
+    /// open, and so holds the lock that belongs to it, until it is gone; its argument is the descriptor.
     pub(super) fn start(
         script: Script<'_>,
         search_path: &OsStr,
@@ -55,12 +55,14 @@ impl Resident {
         let program = memory("program", script.text.as_bytes(), 0)?;
         #[expect(clippy::disallowed_methods, reason = "processes are started in this module")]
         let mut command = Command::new(script.interpreter);
+        let held = OwnedFd::from(held.try_clone()?);
         let path = OsString::from(format!("/proc/self/fd/{}", program.as_raw_fd()));
-        command.args(script.options).arg(path).current_dir("/").process_group(0);
+        command.args(script.options).arg(path).arg(held.as_raw_fd().to_string());
+        command.current_dir("/").process_group(0);
         command.env_clear().env("LC_ALL", "C").env("TZ", "UTC").env("PATH", search_path);
         command.envs(script.environment.iter().copied());
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::piped());
-        isolate(&mut command, Orphaned::GoesOn, vec![program, held.try_clone()?.into()]);
+        isolate(&mut command, Orphaned::GoesOn, vec![program, held]);
         let mut child = starter.spawn(command)?;
         let stderr = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let stderr = Stream::new(stderr.into(), Keep::Tail)?;

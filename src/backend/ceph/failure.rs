@@ -119,7 +119,7 @@ impl Failure {
     /// "no such image", 22 for a wrong argument) means nothing then.
     pub fn reason(&self) -> Option<Reason> {
         match self.0.error.why {
-            Why::TimedOut { .. } => Some(Reason::Hung),
+            Why::TimedOut { .. } | Why::NoAnswer(_) => Some(Reason::Hung),
             Why::Failed { status, .. } => self.reason_of(status),
             _ => None,
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
+use crate::backend::ceph::Programs;
 use crate::clusters::{Cluster, Credentials, parse_monitors};
 use crate::dispatch::Call;
 use crate::exec::fake::FakeRunner;
@@ -21,11 +22,10 @@ fn access() -> ClusterAccess {
 }
 
 fn failure(status: i32, stderr: &str) -> Failure {
-    let runner = FakeRunner::default();
+    let runner = Arc::new(FakeRunner::default());
     runner.expect_failure(&["rbd", "info"], status, stderr);
-    access()
-        .run(&runner, &Call::internal("test"), &Cmd::new(Tool::Rbd, Class::Question).arg("info"))
-        .unwrap_err()
+    let cmd = Cmd::new(Tool::Rbd, Class::Question).arg("info");
+    Programs::new(runner, None).run(&Call::internal("test"), &access(), &cmd).unwrap_err()
 }
 
 /// A library's log: it stands before, after or within what the tool itself says.

@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 
 use super::wire::{self, Answer, Forget, Hello, PROTOCOL, Question, Reach, Request};
 use crate::backend::ceph::ClusterAccess;
+use crate::dispatch::Call;
 use crate::exec::Resident;
 
 /// How long a session may take until it says what it is.
@@ -57,7 +58,15 @@ pub(super) enum NoAnswer {
 pub(super) struct Live {
     socket: UnixStream,
     sending: Mutex<Sending>,
-    waiting: Mutex<Option<HashMap<u64, Sender<(Answer, Vec<u8>)>>>>,
+    waiting: Mutex<Option<HashMap<u64, Waiting>>>,
+}
+
+/// What an answer ends.
+enum Waiting {
+    /// The wait for it.
+    Caller(Sender<(Answer, Vec<u8>)>),
+    /// The lock of the volume, which the call keeps although it has given up.
+    Lock { _call: Call },
 }
 
 /// What only one request at a time may touch.
@@ -128,7 +137,7 @@ impl Live {
     /// Asks a cluster, and waits for the answer until `deadline`.
     pub fn ask(
         &self,
-        access: &ClusterAccess,
+        (call, access): (&Call, &ClusterAccess),
         (question, body): (&Question<'_>, &[u8]),
         deadline: Instant,
     ) -> Result<(Answer, Vec<u8>), NoAnswer> {
@@ -138,7 +147,9 @@ impl Live {
             Ok(answer) => Ok(answer),
             Err(RecvTimeoutError::Disconnected) => Err(NoAnswer::Died),
             Err(RecvTimeoutError::Timeout) => {
-                self.waiting.lock().as_mut().and_then(|waiting| waiting.remove(&id));
+                if let Some(waiting) = self.waiting.lock().as_mut().and_then(|waiting| waiting.get_mut(&id)) {
+                    *waiting = Waiting::Lock { _call: call.clone() };
+                }
                 Err(NoAnswer::Late)
             }
         }
@@ -157,7 +168,7 @@ impl Live {
         sending.requests += 1;
         sending.used = Some(Instant::now());
         let id = sending.requests;
-        self.waiting.lock().as_mut()?.insert(id, answered);
+        self.waiting.lock().as_mut()?.insert(id, Waiting::Caller(answered));
         let sent = wire::write(&mut &self.socket, &Request { id, cluster, question }, body);
         if sent.is_err() {
             // A part of it may have gone.
@@ -202,8 +213,8 @@ impl Live {
             }
             let Ok((answer, body)) = wire::read::<Answer>(&mut &socket) else { break };
             let waiting = self.waiting.lock().as_mut().and_then(|waiting| waiting.remove(&answer.id));
-            // Else it came too late.
-            if let Some(waiting) = waiting {
+            if let Some(Waiting::Caller(waiting)) = waiting {
+                // The caller may just have given up.
                 let _ = waiting.send((answer, body));
             }
         }

@@ -8,6 +8,7 @@
 //! It is started when it is needed, and ends when it was idle for a while. When the daemon dies it ends what
 //! is under way, so that no image stays half made, and begins nothing.
 
+mod former;
 mod live;
 mod wire;
 
@@ -47,9 +48,9 @@ const REST: Duration = Duration::from_secs(600);
 pub struct Session {
     processes: Arc<Processes>,
     interpreter: PathBuf,
-    lock: Arc<File>,
+    former: former::Lock,
     change: Duration,
-    idle: Duration,
+    idle: Option<Duration>,
     state: Mutex<State>,
 }
 
@@ -83,13 +84,31 @@ pub fn interpreter(ceph: Option<&Path>) -> PathBuf {
 
 impl Session {
     /// A session that `interpreter` runs when it is needed, and that holds the lock of the file `lock` as
-    /// long as it runs. No change takes longer than `change`; it ends when it was `idle` for so long.
+    /// long as it runs. No change takes longer than `change`; it ends when it was `idle` for so long. Without
+    /// that time there is none, and only that of a former daemon is waited for.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
     pub fn new(
         (processes, interpreter): (Arc<Processes>, PathBuf),
-        lock: Arc<File>,
-        (change, idle): (Duration, Duration),
-    ) -> Self {
-        Self { processes, interpreter, lock, change, idle, state: Mutex::default() }
+        lock: &Path,
+        (change, idle): (Duration, Option<Duration>),
+    ) -> io::Result<Self> {
+        let former = former::Lock::open(lock)?;
+        Ok(Self { processes, interpreter, former, change, idle, state: Mutex::default() })
+    }
+
+    /// Waits, before a change, until no session of a former daemon is left.
+    ///
+    /// # Errors
+    /// [`Why::FormerRuns`]
+    pub(crate) fn await_former(&self, call: &Call, class: Class, step: &str) -> Result<(), CommandError> {
+        match class {
+            Class::Question | Class::Listing => Ok(()),
+            Class::Change | Class::Lasting | Class::Unbounded => {
+                self.former.await_former(call).map_err(|why| why.of(step))
+            }
+        }
     }
 
     /// Runs a command as its tool would; None where the tool has to be started.
@@ -143,7 +162,7 @@ impl Session {
             return Some(Err(Why::Expired(Duration::ZERO).of(step)));
         }
         let begun = Instant::now();
-        let why = match live.ask(access, question, begun + limit) {
+        let why = match live.ask((call, access), question, begun + limit) {
             Ok((Answer { status: None, said, .. }, _)) => {
                 if !said.is_empty() {
                     warn!("the session does not serve `{step}`: {said}");
@@ -159,16 +178,15 @@ impl Session {
             Err(NoAnswer::NotSent) => return None,
             // A question is asked again by its tool.
             Err(NoAnswer::Died) if class != Class::Change => return None,
-            Err(NoAnswer::Died) => Why::StatusLost(io::ErrorKind::ConnectionAborted.into()),
-            Err(NoAnswer::Late) => {
-                Why::TimedOut { after: begun.elapsed(), reaped: false, stderr_tail: String::new() }
-            }
+            Err(NoAnswer::Died) => Why::Died,
+            Err(NoAnswer::Late) => Why::NoAnswer(begun.elapsed()),
         };
         Some(Err(why.of(step)))
     }
 
     /// The session that runs, or one that is started now; None where there is none to be had.
     fn live(&self) -> Option<Arc<Live>> {
+        let (idle, lock) = (self.idle?, self.former.file()?);
         let mut state = self.state.lock();
         if let Some(live) = state.live.as_ref().filter(|live| live.is_up()) {
             return Some(Arc::clone(live));
@@ -179,7 +197,7 @@ impl Session {
         }
         state.starts.retain(|start| now.duration_since(*start) < LATELY);
         let started = match state.starts.len() < MOST_STARTS {
-            true => self.start(),
+            true => self.start(lock, idle),
             false => Err(format!("it was started {MOST_STARTS} times within {} s", LATELY.as_secs())),
         };
         state.starts.push_back(now);
@@ -200,7 +218,7 @@ impl Session {
         }
     }
 
-    fn start(&self) -> Result<Arc<Live>, String> {
+    fn start(&self, lock: &Arc<File>, idle: Duration) -> Result<Arc<Live>, String> {
         let script = Script {
             interpreter: &self.interpreter,
             // No file of the user, of the environment or of the present directory (python3(1), -I).
@@ -208,8 +226,8 @@ impl Session {
             text: PROGRAM,
             environment: &[("MALLOC_ARENA_MAX", "1")],
         };
-        let started = self.processes.start_resident(script, &self.lock);
+        let started = self.processes.start_resident(script, lock);
         let started = started.map_err(|error| format!("{}: {error}", self.interpreter.display()))?;
-        Live::greet(started, self.idle)
+        Live::greet(started, idle)
     }
 }

@@ -17,6 +17,7 @@ PR_SET_DUMPABLE = 4
 ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # Keys are in its memory: no core, no ptrace, /proc is root's.
 
 import errno
+import fcntl
 import json
 import os
 import queue
@@ -122,7 +123,9 @@ class Cluster:
             connection.connect()
             return connection
         except rados.Error as error:
-            raise failed("couldn't connect to cluster", error.errno)
+            if error.errno == errno.ETIMEDOUT:
+                raise failed("couldn't connect to cluster", error.errno)
+            raise NotServed()  # The tool says what is wrong with the user, the key or the file.
 
     def reconnect(self):
         """Others may still wait in the former connection, so it is kept."""
@@ -331,7 +334,6 @@ def snapshot_row(found):
     kind = namespace.take("I")
     row = {"id": number, "namespace": {"type": {0: "user", 1: "group", IN_TRASH: "trash", OF_MIRROR: "mirror"}.get(kind, "")}}
     if kind == IN_TRASH:
-        row["namespace"]["original_namespace_type"] = namespace.take("I")
         row["namespace"]["original_name"] = namespace.text()
     row["kind"] = kind
     row["name"] = row["stored_name"] = found.text()
@@ -803,6 +805,7 @@ class Session:
             yield json.loads(file.read(head).decode()), file.read(body)
 
     def serve(self):
+        fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB)  # By this the next daemon knows which process to kill.
         self.send({"protocol": PROTOCOL, "python": "%d.%d" % sys.version_info[:2], "rbd": "%d.%d.%d" % rbd.RBD().version()})
         for request, body in self.frames():
             if "forget" in request:

@@ -42,7 +42,7 @@ const EARLIER: &str = "it was attached for an earlier publication, and whether i
 pub(crate) struct Node {
     context: Arc<Context>,
     mapper: Mapper,
-    /// What is mapped for writing, by the image's id.
+    /// The devices that are mapped for writing, by the image's id.
     confirmed: Mutex<HashMap<String, Confirmed>>,
     missing: Missing,
 }
@@ -50,9 +50,9 @@ pub(crate) struct Node {
 /// A device that may be used.
 struct Confirmed {
     device: BlockDevice,
-    /// For which publication.
+    /// The publication that it is mapped for.
     publication: String,
-    /// Where, with the credentials of the request: giving back brings none.
+    /// The pool, with the credentials of the request: a request to detach brings none.
     at: PoolRef,
 }
 
@@ -61,7 +61,7 @@ impl Node {
         Self { context, mapper, confirmed: Mutex::default(), missing: Missing::default() }
     }
 
-    /// Why no volume can be attached here, if so.
+    /// Checks that volumes can be attached here; the error says why not.
     pub fn usable(&self) -> Result<()> {
         self.mapper.usable()
     }
@@ -112,8 +112,8 @@ impl Node {
         Ok(device)
     }
 
-    /// Maps the image where nobody can be asked whether it is still published: for a call so young that its
-    /// orchestrator still waits for it. The map may have waited for its turn, or the machine stood still.
+    /// Maps without Ceph's tools, which could tell whether the image is still published: only for a call so
+    /// young that its orchestrator still waits. It may age in a queue, or while the machine stands still.
     fn map_blindly(&self, call: &Call, id: &VolumeId, request: &MapRequest<'_>) -> Result<BlockDevice> {
         let is_late = || call.age() > self.context.timing.blind_map;
         if is_late() {
@@ -127,7 +127,7 @@ impl Node {
         Ok(device)
     }
 
-    /// Whether the device may be used as it is wanted without asking the cluster.
+    /// Whether the device can serve this request without a question to the cluster.
     fn is_usable(
         &self,
         device: &BlockDevice,
@@ -144,7 +144,7 @@ impl Node {
         }
     }
 
-    /// Strikes out what was written down of the clients by which this node had the image mapped.
+    /// Removes the records of the clients by which this node had the image mapped.
     fn forget_clients(&self, call: &Call, id: &VolumeId, image: &str, secrets: &Secrets) -> Result<()> {
         let known = self.confirmed.lock().remove(image);
         if self.context.tool.usable().is_err() || self.context.serves(&id.place) != Served::Here {
@@ -155,8 +155,8 @@ impl Node {
         forget_own(&self.context.pool(call, &at), image)
     }
 
-    /// Undoes the controller's part of an attach that failed, unless the image is mapped or still may be by
-    /// what was begun: then it stays published to this node until it is detached.
+    /// Ends this node's own publication after an attach that failed. If the image is mapped, or an unfinished
+    /// map may still map it, the volume stays published to this node until it is detached.
     fn give_up(&self, call: &Call, id: &VolumeId, image: &str, secrets: &Secrets) {
         let is_absent =
             self.with_image(id, |it| self.mapper.is_absent(&node::Image { id: Some(image), ..*it }));
@@ -172,8 +172,8 @@ impl Node {
         }
     }
 
-    /// Accepts that a volume that has left this node stays published to it in its cluster, if neither the
-    /// request nor the cluster has credentials: unstaging brings none, so asking again would never help.
+    /// Accepts that a detached volume stays published to this node in its cluster, if neither the request nor
+    /// the cluster has credentials: a request to unstage brings none, so a repeat would never help.
     fn ensure_nobody_could(&self, id: &VolumeId, secrets: &Secrets, error: Error) -> Result<()> {
         let nobody = self.context.locate(&id.place, secrets).is_err();
         if error.kind() != Kind::Unauthenticated || !nobody {
@@ -190,8 +190,8 @@ impl Node {
         let name = &id.place.cluster;
         let cluster = match self.context.clusters.find(name) {
             Ok(Some(cluster)) => cluster,
-            // One that was taken out of the configuration, or cannot be read any more, has left its images
-            // mapped.
+            // A cluster that left the configuration, or can no longer be read, may still have images mapped
+            // here.
             _ if id.incarnation.is_some() => Arc::new(Cluster::named(name)),
             Ok(None) => {
                 return Err(Error::precondition(format!(
@@ -206,8 +206,8 @@ impl Node {
 }
 
 impl NodeDriver for Node {
-    /// Maps the image as the controller said. Without a word from it the node does the controller's part
-    /// first: two nodes that skip it must not write the same volume either.
+    /// Maps the image as the publish context says. Without a publish context the node publishes the volume to
+    /// itself first: two nodes without a controller must not write the same volume either.
     fn attach(
         &self,
         call: &Call,
@@ -244,7 +244,7 @@ impl NodeDriver for Node {
         mapped.map_err(|error| error.context(format_args!("attach volume {id}")))
     }
 
-    /// Asked of the kernel: also without the cluster, and after it was taken out of the configuration.
+    /// Reads only the kernel, so it works without the cluster, and after the cluster left the configuration.
     fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>> {
         Ok(self.with_image(id, |image| self.mapper.find(image))?.map(Attachment::Block))
     }
@@ -257,8 +257,8 @@ impl NodeDriver for Node {
             && !was.is_some_and(|device| device.read_only)
             && let Err(error) = self.forget_clients(call, id, image, secrets)
         {
-            // An orchestrator has nothing to repeat: who takes the volume back shuts out a client that is
-            // gone.
+            // Not an error, as a repeat would gain nothing: the controller that ends the publication shuts
+            // out a client whose record stays.
             log::warn!(
                 "volume {id} is not mapped here; if it was, its client stays written down in the \
                  cluster: {error}"
@@ -291,7 +291,7 @@ impl NodeDriver for Node {
         self.mapper.refresh(call, device, least).map_err(|error| error.context(format_args!("volume {id}")))
     }
 
-    /// Storage that does not answer says nothing.
+    /// Storage that does not answer proves no loss.
     fn lost(
         &self,
         call: &Call,
@@ -311,7 +311,7 @@ impl NodeDriver for Node {
         }
         let is_another = told.is_some_and(|told| told.publication != attached_for);
         if device.read_only {
-            // Where the record is lost, nobody knows.
+            // Without a record the publication is unknown.
             let is_known = !attached_for.is_empty();
             return Ok((is_known && is_another).then(|| OUT_OF_DATE.to_string()));
         }
@@ -328,7 +328,7 @@ impl NodeDriver for Node {
             .map_err(|error| error.context(format_args!("volume {id}")))
     }
 
-    /// Asked of volumes in use alone, so that one without a device has lost it.
+    /// Callers ask only about volumes in use, so a volume without a device has lost it.
     fn condition(&self, call: &Call, id: &VolumeId) -> Result<Condition> {
         let Some(Attachment::Block(device)) = self.attached(id)? else { return Ok(Some(LOST.to_string())) };
         match self.mapper.condition(&device) {
@@ -339,8 +339,8 @@ impl NodeDriver for Node {
 }
 
 impl Node {
-    /// That the cluster has shut out the client of a mapping, of which the kernel does not tell.
-    /// None also where the cluster cannot be asked.
+    /// Says that the cluster has shut out the client of a mapping whose watch the kernel does not show. None
+    /// also if the cluster cannot be asked.
     fn shut_out(&self, call: &Call, id: &VolumeId, device: &BlockDevice) -> Condition {
         if device.read_only || self.context.tool.usable().is_err() {
             return None;
@@ -361,7 +361,7 @@ impl Node {
     }
 }
 
-/// The ID with the image that is meant.
+/// The ID with this image as its incarnation.
 fn id_with(id: &VolumeId, image: &str) -> VolumeId {
     VolumeId { incarnation: Some(image.to_string()), ..id.clone() }
 }

@@ -1,10 +1,10 @@
 //! What the kernel says about the health of a mapping, without any I/O.
 //!
-//! krbd shows nothing of it in sysfs. In debugfs it lists its watches: a mapped image that may be written
-//! holds one on its header, and loses it when the cluster has blocklisted this client (seen on Linux 6.1: the
-//! line is gone, every I/O fails with EIO, and it stays so until the image is mapped again), for a moment
-//! also while it changes to another OSD. A read-only mapping has no watch; an OSD that hangs is not shown by
-//! the watch. Without debugfs nothing is known.
+//! krbd reports no health in sysfs. In debugfs it lists its watches. A writable mapping holds a watch on its
+//! image's header. It loses the watch when the cluster blocklists this client (seen on Linux 6.1: the line is
+//! gone, and every I/O fails with EIO until the image is mapped again), and for a moment while it changes to
+//! another OSD. A read-only mapping has no watch, and an OSD that hangs does not end one. Without debugfs
+//! nothing is known.
 
 use super::Mapper;
 use crate::backend::{BlockDevice, Condition};
@@ -12,7 +12,7 @@ use crate::kernel::Backing;
 use crate::sys::rbd::MappedImage;
 
 impl Mapper {
-    /// What is wrong with a mapping, as far as the kernel says; None also where it does not.
+    /// What is wrong with a mapping, as the kernel reports it; None also if the kernel reports nothing.
     pub fn condition(&self, device: &BlockDevice) -> Condition {
         let path = device.path.display();
         match &device.backing {
@@ -33,7 +33,7 @@ impl Mapper {
         }
     }
 
-    /// Whether the kernel tells of the watch of a mapping.
+    /// Whether debugfs lists the watches of this mapping's client.
     pub(super) fn sees_watch(&self, device: &BlockDevice) -> bool {
         matches!(&device.backing, Backing::Rbd(image) if self.bus.watches(image).is_some())
     }

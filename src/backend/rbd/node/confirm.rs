@@ -1,15 +1,15 @@
-//! The order in which a node that can ask the cluster maps an image to write to it ([`fence`]):
+//! The order in which a node with Ceph's tools maps an image for writing ([`fence`]):
 //!
-//! 1. It looks at the publication: the kernel takes the image's lock when it maps, and shuts out an owner
-//!    whose watch has just ended, who may be the rightful one. rbd-nbd takes no lock before it writes; what
-//!    is looked at before it maps is who watches the image, as nothing else tells its own client.
+//! 1. It reads the publication. The kernel takes the image's lock as it maps, and shuts out an owner whose
+//!    watch has just ended, which may be the entitled writer. rbd-nbd takes no lock before it writes. For it
+//!    the node reads the image's watchers instead: only a new watcher afterwards shows which client it is.
 //! 2. It maps the image.
-//! 3. It writes its client down.
-//! 4. It looks at the publication again, and shuts out another machine of its name that had it mapped by the
-//!    same publication. Only then may anybody read or write the device.
+//! 3. It records its client.
+//! 4. It reads the publication again, and shuts out another machine of its name that mapped the image by the
+//!    same publication. Only then may the device be read or written.
 //!
-//! A call may stand still at any point, with its machine, until the volume has long been given to another
-//! node.
+//! A call may stand still at any point, with its machine, and go on long after the volume was given to
+//! another node.
 //!
 //! [`fence`]: crate::backend::rbd::publish::fence
 
@@ -37,13 +37,13 @@ pub(super) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Maps the image, or takes what it is mapped as, so that it may be used.
+    /// Maps the image, or takes its device, and confirms that the device may be used.
     pub fn map(&self) -> Result<BlockDevice> {
         let is_mapped = self.request.found.is_some();
         let before = if is_mapped { Vec::new() } else { self.look_before()? };
         let device = self.mapper.map(self.pool.call, self.request)?;
         let confirmed = self.confirm(&device, is_mapped, &before);
-        // What was mapped before may be in use, and whether rightly so is not known yet.
+        // An earlier mapping may be in use. Other errors do not prove that its publication has ended.
         let is_over =
             |error: &Error| !is_mapped || matches!(error.kind(), Kind::Precondition | Kind::NotFound);
         match confirmed {
@@ -64,7 +64,7 @@ impl Writer<'_> {
         let known = if is_found { Clients::read(self.pool, image)?.all } else { Vec::new() };
         let watchers = self.watchers()?;
         let Some(address) = self.own_address(device, &known, (before, &watchers))? else {
-            // It is not written down, as shut out it would take other images with it.
+            // A client that other images may share is not recorded: shutting it out would cut them off.
             let publication = self.publication()?;
             return match &device.backing {
                 Backing::Rbd(image) if !image.address.is_empty() => {
@@ -86,15 +86,15 @@ impl Writer<'_> {
             write_down(self.pool, image, &client)?;
         }
         let publication = self.publication()?;
-        // Of two machines of this name, the one that is written down later sees the other.
+        // Of two machines of this name, the one that records its client later sees the other.
         shut_out_namesakes(self.pool, image, &publication, &watchers)?;
         self.refuse_others(&publication, &address, watchers)?;
-        // It was mapped for an earlier publication.
+        // Records of this client for earlier publications.
         let former = |known: &&KnownClient| known.client.address == address && known.client != client;
         known.iter().filter(former).try_for_each(|known| strike_out(self.pool, image, known))
     }
 
-    /// The publication, if it stands.
+    /// The publication that this call was made for, if it is still in force.
     fn publication(&self) -> Result<NodePublication> {
         let node = &self.pool.context.identity.node;
         let holders = self.pool.holders(LockTarget::Header(self.request.image.id()?))?;
@@ -116,8 +116,8 @@ impl Writer<'_> {
         Ok(self.pool.watchers(&self.id.object)?.unwrap_or_default())
     }
 
-    /// Where the cluster sees the client of the mapping; None if it may be that of other images, too, as it
-    /// was mapped by hand, or by 0.1.0.
+    /// The address of the mapping's client in the cluster; None if other images may share the client, as in a
+    /// mapping that was made by hand, or by version 0.1.0.
     fn own_address(
         &self,
         device: &BlockDevice,
@@ -144,7 +144,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The one that was not there before, at an address of this node.
+    /// The only new watcher at an address of this node.
     fn new_watcher(&self, before: &[Watcher], after: &[Watcher]) -> Result<String> {
         let is_new = |it: &&Watcher| !before.contains(it) && address::is_here(&it.address);
         let new: Vec<&Watcher> = after.iter().filter(is_new).collect();
@@ -159,8 +159,8 @@ impl Writer<'_> {
         }
     }
 
-    /// A single writer is alone, also among clients that know nothing of publications. Mirrors watch what
-    /// they mirror.
+    /// Refuses other clients beside a single writer, even clients without a publication. A mirrored image
+    /// passes: its mirrors watch it.
     fn refuse_others(&self, publication: &NodePublication, own: &str, watchers: Vec<Watcher>) -> Result<()> {
         if !publication.is_single_writer() {
             return Ok(());
@@ -177,7 +177,7 @@ impl Writer<'_> {
         if self.pool.info(ImageRef::Name(&self.id.object))?.is_some_and(|info| info.mirroring.is_some()) {
             return Ok(());
         }
-        // They may be dead: the process of rbd-nbd, perhaps, by which this node had it mapped.
+        // The others may be dead, such as an rbd-nbd process by which this node had the image mapped.
         let left = await_dead(self.pool, name, others)?;
         if left.is_empty() {
             return Ok(());
@@ -190,7 +190,7 @@ impl Writer<'_> {
         )))
     }
 
-    /// Nobody has touched it yet.
+    /// Unmaps the device. If that fails, the error says that it may stay mapped.
     fn unmap(&self, device: &BlockDevice, why: Error) -> Error {
         let call = self.pool.call;
         let image = self.request.image;
@@ -202,8 +202,8 @@ impl Writer<'_> {
     }
 }
 
-/// Strikes out all clients of this node, which has unmapped the image, and those of its earlier boots. Their
-/// entries in the blocklist stay.
+/// Removes the records of this node's clients, earlier boots included, after the node has unmapped the image.
+/// Their entries in the blocklist stay.
 pub(super) fn forget_own(pool: &Pool<'_>, image: &str) -> Result<()> {
     let clients = Clients::read(pool, image)?;
     let own = clients.all.iter().filter(|known| known.client.is_from(&pool.context.identity));

@@ -1,4 +1,4 @@
-//! An image of a cluster, as a node knows it, and which of the images that are mapped it is.
+//! An image of a cluster, as a node knows it, and how to recognize it among the mapped images.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ pub struct Image<'a> {
 }
 
 impl Image<'_> {
-    /// By its id also where its cluster's monitors have moved: not known again, it would be mapped twice.
+    /// Whether `mapped` is this image. Its id matches even after the monitors moved: it is not mapped twice.
     pub(super) fn is(&self, mapped: &MappedImage) -> bool {
         let fsid = self.cluster.fsid.as_deref();
         match self.id {

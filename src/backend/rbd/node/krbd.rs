@@ -8,7 +8,7 @@ use crate::exec::{Class, Cmd, Tool};
 use crate::kernel::rbd::ImageToMap;
 use crate::sys::byte_lock::ByteLock;
 
-/// In seconds: as long as Ceph's tools try to reach a cluster.
+/// Every mapping gets these. Ceph's tools, too, try for 20 seconds to reach a cluster.
 const OWN_CLIENT: [&str; 2] = ["noshare", "mount_timeout=20"];
 /// Which replica is read, and where the node is; the driver has both since Linux 5.8.
 const READ_FROM: &str = "read_from_replica";
@@ -18,7 +18,7 @@ const NOWHERE: &str = "it is not known which OSDs are near to this node, so read
 const BLOCKLISTED: &str = "the cluster has blocklisted this node: `ceph osd blocklist ls` shows until when";
 
 impl Mapper {
-    /// Maps an image that is not mapped, where there are devices of these numbers.
+    /// Maps an image that is not mapped. `former` are the numbers of the devices that there are.
     pub(super) fn map_by_kernel(
         &self,
         call: &Call,
@@ -67,7 +67,7 @@ impl Mapper {
         options
     }
 
-    /// Why the driver is not there and cannot be loaded, if so.
+    /// Checks that the driver is loaded or can be loaded; the error says why not.
     pub(super) fn has_kernel_driver(&self) -> Result<()> {
         if self.bus.is_loaded() {
             return Ok(());
@@ -96,8 +96,8 @@ impl Mapper {
     }
 }
 
-/// The options with those that every mapping has: a client of its own, which can be shut out without harm to
-/// other images, and which no other image's fate harms; and an end to the search for a cluster that is away.
+/// The options with those of every mapping. `noshare` gives it a client of its own: to shut out that client
+/// harms no other image, and the reverse. `mount_timeout` ends the search for a cluster that is away.
 fn with_own_client(options: &[String]) -> Vec<String> {
     let missing = |wanted: &&&str| !has(options, wanted.split('=').next().unwrap_or_default());
     let own = OWN_CLIENT.iter().filter(missing).map(ToString::to_string);

@@ -7,7 +7,7 @@
 //! If there is a device of rbd-nbd, whose process keeps the lock, no call was given that device: it is
 //! unmapped.
 //!
-//! The lock goes by the image's name, as the volume's ID has it: that is all an ID without incarnation says.
+//! The lock goes by the image's name in the volume's ID: an ID without an incarnation has nothing else.
 
 use std::io;
 
@@ -33,8 +33,8 @@ fn key_of(cluster: &str, pool: &str, namespace: &str, name: &str) -> u64 {
 }
 
 impl Mapper {
-    /// The right to map or unmap the image. Waits for what an earlier daemon has begun, and unmaps what its
-    /// command left to nobody.
+    /// Takes the lock of the image. Waits for a process of an earlier daemon, and unmaps devices that its
+    /// command left and no call was given.
     pub(super) fn lock(&self, call: &Call, image: &Image<'_>) -> Result<ByteLock> {
         let what = format!("the end of a process that was mapping or unmapping {image}");
         let look = || self.try_lock(call, image);
@@ -64,9 +64,9 @@ impl Mapper {
         self.locks.is_taken(image.lock_key()).map_err(|error| failed(image, &error))
     }
 
-    /// Whether somebody has looked at what was mapped as this device.
+    /// Whether a daemon has verified that this device is the image's.
     pub(super) fn is_seen_to(&self, image: &Image<'_>, device: &BlockDevice) -> Result<bool> {
-        // The kernel reports the id.
+        // krbd reports the id.
         let Backing::Nbd(connected) = &device.backing else { return Ok(true) };
         let Some([cluster, pool, namespace, name, _]) = cookie::fields(&connected.cookie) else {
             return Ok(false);

@@ -1,9 +1,9 @@
 //! Mappings that can only fail: the cluster has shut their client out, which krbd shows nowhere but in
 //! debugfs.
 //!
-//! A watch that is missing is no proof yet: while the cluster is away, and for a moment when an OSD changes,
-//! a healthy client has none, and registers it again by itself. One that was shut out and let in again never
-//! does, and writes unseen.
+//! A missing watch is no proof yet. While the cluster is away, and for a moment when an OSD changes, a
+//! healthy client has no watch, and registers it again by itself. A client that was shut out and let in again
+//! never registers one, and writes unseen.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::kernel::Backing;
 
-/// Since when clients, by their addresses, were without a watch at every look.
+/// For each client's address: since when every look has found no watch of it.
 pub(super) type Missing = Mutex<HashMap<String, Instant>>;
 
 /// How the cluster sees the client of a mapping.
@@ -72,13 +72,13 @@ pub(super) fn lost(
     }
 }
 
-/// What became of a mapping whose client was shut out.
+/// The message about a mapping whose client was shut out.
 pub(super) fn shut_out(device: &BlockDevice, address: &str) -> String {
     let path = device.path.display();
     format!("{path} can only fail: the cluster has shut out its client at {address}")
 }
 
-/// Where the cluster may see the client of the mapping.
+/// The addresses at which the cluster may see the client of the mapping.
 fn addresses(pool: &Pool<'_>, device: &BlockDevice) -> Result<Vec<String>> {
     match &device.backing {
         Backing::Rbd(image) if image.address.is_empty() => Ok(Vec::new()),

@@ -1,14 +1,14 @@
 //! RBD images as devices of this node: mapped, found again, unmapped.
 //!
-//! The kernel is the truth. An image is found by its id, which a rename does not change and no other image
-//! has; where only its name is known, by that and the cluster. Finding reads sysfs and /proc alone: it starts
-//! no process and waits for no storage.
+//! The kernel is the source of truth. An image is found by its id, which is unique and survives a rename. If
+//! only its name is known, the image is found by the name and the cluster. Finding reads only sysfs and
+//! /proc: it starts no process and waits for no storage.
 //!
-//! One image has one device. Two mappings would be two devices with a cache each, and a file system on both
-//! of them is lost. So what maps or unmaps holds the image's lock (`locks`) and looks under it, and an image
-//! that is mapped twice all the same (by hand) is refused.
+//! One image has one device. Two mappings would be two devices with a cache each, and destroy a file system
+//! on them. So every map and unmap holds the image's lock (`locks`) and looks under it. An image that is
+//! mapped twice nevertheless (by hand) is refused.
 //!
-//! A call looks once, before it does anything; what it has found is handed on ([`MapRequest::found`]).
+//! A call looks once, before it does anything, and passes the result on ([`MapRequest::found`]).
 
 use std::collections::BTreeSet;
 use std::io;
@@ -52,11 +52,11 @@ use locks::{MapLocks, failed};
 /// How an image is to be mapped.
 #[derive(Clone, Debug)]
 pub struct MapOptions {
-    /// By what.
+    /// What maps the image.
     pub mounter: Mounter,
     /// Further options ([`Mounter::parse_options`]).
     pub options: Vec<String>,
-    /// Whether nothing may be written.
+    /// Whether to map it read-only.
     pub read_only: bool,
     /// The image's features by rbd's names; empty if they are not known.
     pub features: BTreeSet<String>,
@@ -97,7 +97,7 @@ pub struct Mapper {
     timing: NodeTiming,
 }
 
-/// Asks the cluster which image has the name now: its id.
+/// Asks the cluster for the id of the image that has the name now.
 pub type IdNow<'a> = &'a dyn Fn() -> Result<Option<String>>;
 
 /// An image that is to be mapped.
@@ -107,17 +107,17 @@ pub struct MapRequest<'a> {
     pub access: &'a ClusterAccess,
     /// The image, with its id.
     pub image: &'a Image<'a>,
-    /// By what, and how.
+    /// What maps it, and how.
     pub options: &'a MapOptions,
-    /// What it is mapped as.
+    /// The device it is mapped as, if any.
     pub found: Option<&'a BlockDevice>,
-    /// For what maps by name and does not tell what it has mapped.
+    /// For rbd-nbd, which maps by name and does not report what it has mapped.
     pub id_now: IdNow<'a>,
 }
 
 impl Mapper {
-    /// Maps by asking `kernel` and running tools by `runner`. `locks` is a file of this boot, the same after
-    /// a restart. Reads are near to where `topology` says, where they are to be near.
+    /// A mapper that uses `kernel`, and runs tools by `runner`. `locks` is a file that lives until the next
+    /// boot. `topology` says which OSDs are near, for mappings that read from near ones.
     pub fn new(kernel: Kernel, runner: Arc<dyn Runner>, locks: PathBuf, topology: Arc<NodeTopology>) -> Self {
         Self {
             kernel,
@@ -144,8 +144,8 @@ impl Mapper {
         }
     }
 
-    /// Why no image can be mapped here, if so: neither the kernel's driver nor rbd-nbd is there, nor could
-    /// be.
+    /// Checks that this node can map images, by the kernel's driver or by rbd-nbd; the error says why neither
+    /// is there, nor could be.
     pub fn usable(&self) -> Result<()> {
         self.kernel.can_mount()?;
         match (self.has_kernel_driver(), self.has_nbd()) {
@@ -156,16 +156,16 @@ impl Mapper {
         }
     }
 
-    /// Maps an image, or takes the device it is mapped as. An image that is mapped with other options, or by
-    /// another mounter, keeps them; one that is mapped for writing serves who only reads, too.
+    /// Maps an image, or takes the device it is mapped as. A mapped image keeps its options and its mounter,
+    /// even if the request names others. A device for writing serves a reader, too.
     ///
-    /// The kernel reports the id of what it has mapped. rbd-nbd maps by name and reports nothing, so the name
-    /// is looked up once more afterwards. Another image than the one meant is unmapped again.
+    /// The kernel reports the id of the image it has mapped. rbd-nbd maps by name and reports nothing, so the
+    /// name is looked up once more afterwards. If it means another image, the device is unmapped again.
     ///
     /// # Errors
-    /// Precondition when it is mapped read-only and is to be written, has features that the mounter cannot
-    /// do, or the node lacks what maps it; not found, unauthenticated, unavailable as the cluster answers; an
-    /// invalid argument for an option.
+    /// Precondition if the image is mapped read-only but wanted for writing, if the mounter lacks one of its
+    /// features, or if the node lacks the mounter; not found, unauthenticated, unavailable as the cluster
+    /// answers; an invalid argument for an option.
     pub fn map(&self, call: &Call, wanted: &MapRequest<'_>) -> Result<BlockDevice> {
         let MapRequest { image, options, found, .. } = wanted;
         options.options.iter().try_for_each(|option| options.mounter.check(option))?;
@@ -180,14 +180,14 @@ impl Mapper {
         Ok(device)
     }
 
-    /// Holds the image's lock until it is known what was mapped. If that cannot be known, whatever still runs
-    /// of it keeps the lock.
+    /// Holds the image's lock until it is known which image was mapped. If that stays unknown, the processes
+    /// that still run keep the lock.
     fn map_anew(&self, call: &Call, wanted: &MapRequest<'_>) -> Result<BlockDevice> {
         let image = wanted.image;
         image.id()?;
         let lock = self.lock(call, image)?;
         let (numbers, present) = self.look(image)?;
-        // An earlier command may have come to its end.
+        // An earlier command may have mapped the image by now.
         let device = match (only_one(image, present)?, wanted.options.mounter) {
             (Some(device), _) => device,
             (None, Mounter::Kernel) => self.map_by_kernel(call, wanted, numbers, &lock)?,
@@ -199,10 +199,10 @@ impl Mapper {
         Ok(device)
     }
 
-    /// The device an image is mapped as. One that a map which was broken off has left is none.
+    /// The device an image is mapped as. A device that a broken-off map has left does not count.
     ///
     /// # Errors
-    /// Precondition, with their paths, where there are several; failures to read sysfs.
+    /// Precondition, with the paths, if there are several devices; failures to read sysfs.
     pub fn find(&self, image: &Image<'_>) -> Result<Option<BlockDevice>> {
         let mut found = Vec::new();
         for device in self.find_all(image)? {
@@ -230,10 +230,10 @@ impl Mapper {
         look().map_err(|error| Error::io(format_args!("look where {image} is mapped"), &error))
     }
 
-    /// Unmaps a device. One that is gone, or another image by now, is unmapped.
+    /// Unmaps a device. A device that is gone, or is another image's by now, counts as unmapped.
     ///
     /// # Errors
-    /// Precondition, naming who uses it, while somebody does; what the kernel or the tool answers.
+    /// Precondition, with the users, while the device is in use; what the kernel or the tool answers.
     fn unmap(&self, call: &Call, device: &BlockDevice, lock: Option<&ByteLock>) -> Result<()> {
         let users = self.users(device)?;
         let unmapped = match &device.backing {
@@ -248,11 +248,11 @@ impl Mapper {
         }
     }
 
-    /// Unmaps every device of an image; gives them.
+    /// Unmaps every device of an image, and returns them.
     ///
     /// # Errors
-    /// Precondition, naming who uses it, while somebody uses one of them; unavailable while a process that
-    /// was given up is still at it; what the kernel or the tool answers.
+    /// Precondition, with the users, while a device is in use; unavailable while a process that was given up
+    /// still maps or unmaps; what the kernel or the tool answers.
     pub fn ensure_unmapped(&self, call: &Call, image: &Image<'_>) -> Result<Vec<BlockDevice>> {
         if self.is_absent(image)? {
             return Ok(Vec::new());
@@ -264,7 +264,7 @@ impl Mapper {
         Ok(found)
     }
 
-    /// Whether the image is not mapped, and nobody is about to.
+    /// Whether the image is not mapped, and no process is about to map it.
     ///
     /// # Errors
     /// Failures to read sysfs.
@@ -274,9 +274,9 @@ impl Mapper {
 
     /// Lets the device follow the image's size.
     ///
-    /// The kernel's driver hears of a new size from the cluster and is only reminded of it. rbd-nbd follows
-    /// by itself, a moment after the image has grown: it is waited for, until the device has `least` bytes or
-    /// must have heard of it.
+    /// The cluster tells the kernel's driver a new size, and the call only reminds the driver of it. rbd-nbd
+    /// follows by itself, a moment after the image has grown. The call waits until the device has `least`
+    /// bytes, or until rbd-nbd must have heard of the new size.
     ///
     /// # Errors
     /// Not found when the device is gone; what the kernel answers.
@@ -288,7 +288,7 @@ impl Mapper {
         }
     }
 
-    /// Mounts and devices that stand on the device.
+    /// Mounts of the device, and devices on top of it.
     fn users(&self, device: &BlockDevice) -> Result<Vec<String>> {
         let path = &device.path;
         let failed = |error| Error::io(format_args!("look who uses {}", path.display()), &error);

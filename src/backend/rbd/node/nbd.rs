@@ -1,17 +1,17 @@
-//! Mapping by rbd-nbd: a process for each device, which outlives the daemon. After a restart it is found by
-//! its cookie.
+//! Mapping by rbd-nbd: a process for each device, which outlives the daemon. After a restart the daemon finds
+//! the device by its cookie.
 //!
-//! The device is connected by ioctl, not by netlink: a netlink device that has a cookie does not follow the
-//! image's size (seen with rbd-nbd 16.2 on Linux 6.1: "must specify backend"), and one that has none cannot
-//! be told from others. With `try-netlink` one gets a device that waits for another process when its own
-//! has died, and grows only when it is mapped again.
+//! The device is connected by ioctl, not by netlink. A netlink device with a cookie does not follow the
+//! image's size (seen with rbd-nbd 16.2 on Linux 6.1: "must specify backend"), and one without a cookie
+//! cannot be told from others. The option `try-netlink` makes a device that waits for another process when
+//! its own has died, and grows only when it is mapped again.
 //!
-//! rbd-nbd unmaps a device also while it is in use, which fails all further I/O: who unmaps looks first, for
-//! claims (mounts, of any mount namespace) and for processes that merely have it open. What cannot be looked
-//! at may be in use.
+//! rbd-nbd unmaps a device even while it is in use, which fails all further I/O. So an unmap first looks for
+//! claims (mounts, in any mount namespace), and for processes that have the device open. A process that
+//! cannot be looked at may have it open.
 //!
-//! It also says that it has mapped a device which serves nobody, where the number is still taken by a file
-//! system whose mapping was ended: so its process is looked for.
+//! If a file system of an ended mapping still holds the device number, rbd-nbd reports a device as mapped
+//! that no process serves. So the mapper looks for the process.
 
 use super::{Image, MapRequest, Mapper, cookie, only_one};
 use crate::backend::BlockDevice;
@@ -25,7 +25,7 @@ use crate::sys::nbd::ConnectedDevice;
 use crate::sys::openers::Openers;
 
 impl Mapper {
-    /// Why it cannot map anything, if so. It loads the kernel's driver by itself.
+    /// Checks that rbd-nbd can map; the error says why not. rbd-nbd loads the kernel's driver by itself.
     pub(super) fn has_nbd(&self) -> Result<()> {
         self.runner.has(Tool::RbdNbd)?;
         match self.table.is_loaded() || self.modules.has("nbd") {
@@ -34,7 +34,7 @@ impl Mapper {
         }
     }
 
-    /// The key is read while the command starts, before it becomes a daemon.
+    /// rbd-nbd reads the key as it starts, before it becomes a daemon.
     pub(super) fn map_by_nbd(
         &self,
         call: &Call,
@@ -54,7 +54,7 @@ impl Mapper {
         })
     }
 
-    /// Ends the process behind a device if it still is this image.
+    /// Ends the process behind a device, if the device still has this cookie.
     pub(super) fn unmap_nbd(&self, call: &Call, connected: &ConnectedDevice) -> Result<Unmapped> {
         let path = connected.path();
         let failed = |error| Error::io(format_args!("look at {}", path.display()), &error);
@@ -76,7 +76,7 @@ impl Mapper {
         Ok(Unmapped::Done)
     }
 
-    /// Waits until the device has so many bytes, or could have them if it ever will.
+    /// Waits until the device has `least` bytes, but not longer than its growth may take.
     pub(super) fn await_size(&self, call: &Call, connected: &ConnectedDevice, least: u64) -> Result<()> {
         let path = connected.path();
         let failed = |error| Error::io(format_args!("look at {}", path.display()), &error);
@@ -88,7 +88,7 @@ impl Mapper {
         grown.map(drop)
     }
 
-    /// Gives a device whose process has died another one, while it still waits for that
+    /// Gives a new process to a device whose process has died, while the device still waits for one
     /// (`--reattach-timeout`).
     pub(super) fn ensure_served(
         &self,
@@ -119,10 +119,10 @@ impl Mapper {
         served.map_err(|error| Error::io(format_args!("look for the process of {}", path.display()), &error))
     }
 
-    /// Whether what was mapped just now lives.
+    /// Checks that the device that was mapped just now has a live process.
     ///
     /// # Errors
-    /// Unavailable if it does not.
+    /// Unavailable if it has none.
     pub(super) fn refuse_dead(&self, image: &Image<'_>, device: &BlockDevice) -> Result<()> {
         let Backing::Nbd(connected) = &device.backing else { return Ok(()) };
         match self.is_served(connected)? {
@@ -135,8 +135,8 @@ impl Mapper {
         }
     }
 
-    /// Unmaps what rbd-nbd has mapped if the name does not mean the image: its id it does not tell, and it
-    /// took what had the name.
+    /// Unmaps the device of rbd-nbd unless its name still means the image: rbd-nbd maps by name, and does not
+    /// report the id.
     pub(super) fn verify(&self, call: &Call, wanted: &MapRequest<'_>, device: &BlockDevice) -> Result<()> {
         let Backing::Nbd(_) = &device.backing else { return Ok(()) };
         let (image, meant) = (wanted.image, wanted.image.id()?);
@@ -153,8 +153,8 @@ impl Mapper {
     }
 }
 
-/// rbd-nbd ends with 1 whatever went wrong, and says it in words or, for an image that it cannot open, not at
-/// all.
+/// rbd-nbd exits with 1 for every failure. Its text names the cause, but is missing for an image that it
+/// cannot open.
 fn explain(error: Error, image: &Image<'_>) -> Error {
     let says = |words: &str| error.message().contains(words);
     let kind = match () {

@@ -12,7 +12,7 @@ pub enum Mounter {
     Nbd,
 }
 
-/// Options of the kernel's driver that change neither who asks nor what is mapped (Documentation/admin-guide,
+/// Options of the kernel's driver that change neither the user nor the image (Documentation/admin-guide,
 /// rbd(8) "KERNEL RBD OPTIONS").
 const KERNEL: [&str; 25] = [
     "abort_on_full",
@@ -42,12 +42,11 @@ const KERNEL: [&str; 25] = [
     "tcp_nodelay",
 ];
 
-/// Options of rbd-nbd(8) that do the same. Others name files and programs, which it would write or run as
-/// root.
+/// Options of rbd-nbd(8) of the same kind. Others name files and programs that it would write or run as root.
 const NBD: [&str; 4] = ["exclusive", "io-timeout", "reattach-timeout", "try-netlink"];
 
 impl Mounter {
-    /// The name it has in parameters. That of the kernel is ceph-csi's, whose users find it here.
+    /// Its name in parameters. The kernel has the name that users of ceph-csi know.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kernel => "rbd",
@@ -69,7 +68,7 @@ impl Mounter {
         }
     }
 
-    /// What stands before its options in a text that may have those of others, too.
+    /// The prefix of its options in a text that may have options of other mounters, too.
     pub fn prefix(self) -> &'static str {
         match self {
             Self::Kernel => "krbd",
@@ -88,8 +87,8 @@ impl Mounter {
     /// prefix they are the kernel's.
     ///
     /// # Errors
-    /// An invalid argument for an option that is not known, or could be more than one; also where it is
-    /// another mounter's.
+    /// An invalid argument for an option that is unknown, or could be read as several; also if it is another
+    /// mounter's.
     pub fn parse_options(self, text: &str) -> Result<Vec<String>> {
         let mut mine = Vec::new();
         for part in text.split(';').filter(|part| !part.is_empty()) {
@@ -107,7 +106,7 @@ impl Mounter {
         Ok(mine)
     }
 
-    /// Whether `option` is one option of this mounter, and one that may be given.
+    /// Checks that `option` is a single option that this mounter permits.
     pub(super) fn check(self, option: &str) -> Result<()> {
         let (name, value) = option.split_once('=').unwrap_or((option, "-"));
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:|".contains(c);

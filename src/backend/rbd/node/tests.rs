@@ -74,7 +74,7 @@ impl Node {
         write(&self.dir.path().join(path), values);
     }
 
-    /// As the kernel shows an image it has mapped. There is no such device on the machine of the test.
+    /// Writes what the kernel shows of an image it has mapped. The test's machine has no such device.
     fn kernel_maps(&self, number: u32, name: &str, id: &str) {
         let device = format!("sys/bus/rbd/devices/{number}");
         self.write(
@@ -96,7 +96,7 @@ impl Node {
             .unwrap();
     }
 
-    /// Next the helper is asked to map with these monitors and options, and fails with `errno`.
+    /// The helper's next request must be to map with these monitors and options. It fails with `errno`.
     fn expect_map(&self, monitors: &str, options: &[&str], errno: i32) {
         let image = json!({
             "monitors": monitors, "user": "csi", "key": "AQBkey==", "options": options, "pool": "vms", "namespace": "n1",
@@ -147,7 +147,7 @@ fn access(v1: &[Option<&str>]) -> ClusterAccess {
     }
 }
 
-/// The same cluster, which has moved there perhaps.
+/// The same cluster, perhaps with another fsid or at another monitor.
 fn cluster(fsid: Option<&str>, monitor: &str) -> Cluster {
     let monitors = vec![Monitor { v2: None, v1: Some(monitor.into()) }];
     Cluster { monitors, fsid: fsid.map(Into::into), ..Cluster::named("main") }
@@ -157,7 +157,7 @@ fn options(mounter: Mounter) -> MapOptions {
     MapOptions { mounter, options: Vec::new(), read_only: false, features: BTreeSet::new() }
 }
 
-/// The words by which the cluster is reached, after the tool's name.
+/// The tool's name, and the arguments by which it reaches the cluster.
 fn reaching(access: &ClusterAccess, tool: Tool) -> Vec<String> {
     let command = access.command(tool, crate::exec::Class::Change).to_string();
     command.split(' ').map(|word| word.trim_matches('"').to_owned()).collect()
@@ -196,7 +196,7 @@ fn without_an_id_the_name_and_the_cluster_tell() {
     assert_eq!(by_name(Some("f"), "10.0.0.1:6789"), None);
 }
 
-/// By hand, as cephlet maps none twice.
+/// Only an operator maps an image twice; cephlet does not.
 #[test]
 fn an_image_that_is_mapped_twice_is_refused() {
     let node = Node::new();

@@ -1,4 +1,4 @@
-//! Names that are registered mean one volume, whoever asks, in whatever order, and whatever dies in between.
+//! A registered name means one volume, for every controller, in any order of requests, and after any crash.
 
 use super::delete::delete;
 use super::impatient_controller as controller;
@@ -11,7 +11,7 @@ use crate::error::Kind;
 
 const FAULTS: [Fault; 3] = [Fault::Before, Fault::After, Fault::HalfMade];
 
-/// Asks for a volume as long as others keep it from being made.
+/// Repeats a request as long as other controllers keep it from being done.
 fn insist<T>(cluster: &FakeCluster, act: impl Fn() -> Result<T>) -> T {
     for _ in 0..20 {
         match act() {
@@ -41,7 +41,7 @@ fn places(cluster: &FakeCluster, new: &NewVolume) -> (Vec<String>, Option<String
     (images.collect(), pools.pop())
 }
 
-/// A volume is where its name is claimed for, or not there.
+/// Asserts that a volume is where its name is claimed for, or nowhere.
 #[track_caller]
 fn assert_one_at_most(cluster: &FakeCluster, new: &NewVolume) {
     let (images, claim) = places(cluster, new);
@@ -87,14 +87,14 @@ fn a_volume_that_is_where_it_may_not_be_is_no_answer() {
         assert_eq!(error.kind(), Kind::AlreadyExists);
         assert!(error.message().contains("zone=1") && error.message().contains("\"one\""), "{error}");
     }
-    // Its domain was taken over by a node of zone 3, which says so.
+    // A node of zone 3 has taken over the zone of the volume, and says so.
     let mut taken = wanted;
     let requirement = taken.topology.as_mut().unwrap();
     requirement.requisite[1].insert(format!("{PLUGIN}/takes.zone.1"), "true".to_string());
     assert_eq!(create(&rbd, &taken).unwrap().id.place.pool, "one");
 }
 
-/// A controller that died after it had claimed a name never comes back.
+/// The controller that claimed the name has died and never comes back.
 #[test]
 fn a_claim_that_suits_nobody_gives_way() {
     let strict = |mut new: NewVolume| {
@@ -110,7 +110,7 @@ fn a_claim_that_suits_nobody_gives_way() {
         let cluster = three_zones();
         cluster
             .set_room("two", FreeSpace { available: u64::from(expected == Some("two")) << 40, full: false });
-        // The pools, their room, the claim.
+        // The steps before: the pools, their room, the claim.
         cluster.crash_at(4, Fault::Before);
         create(&controller(&cluster, ONE), &first).unwrap_err();
         cluster.restart();
@@ -131,7 +131,7 @@ fn a_claim_that_suits_nobody_gives_way() {
 fn where_nothing_can_be_made_the_share_of_a_dead_controller_stays() {
     let cluster = three_zones();
     let new = wanted_in("a", &[], &["1"]);
-    // The pools, the claim.
+    // The steps before: the pools, the claim.
     cluster.crash_at(3, Fault::Before);
     create(&controller(&cluster, ONE), &new).unwrap_err();
     cluster.restart();
@@ -145,7 +145,7 @@ fn where_nothing_can_be_made_the_share_of_a_dead_controller_stays() {
     );
 }
 
-/// A large image is there for as long as its removal takes, and the name of the volume is free meanwhile.
+/// A large image exists until its removal ends, but the name of the volume is free meanwhile.
 #[test]
 fn a_late_deletion_of_what_is_retained_spares_the_claim_of_its_successor() {
     for tag in [ONE, TWO, "0000cccc"] {
@@ -193,7 +193,7 @@ fn a_creation_that_dies_at_any_step_is_gone_on_with_at_its_place() {
             let again = wanted_in("a", &["2"], &[]);
             let made = insist(&cluster, || create(&controller(&cluster, tag), &again));
             assert_one_at_most(&cluster, &new);
-            // The pools, their room, the claim.
+            // The claim is step 3, after the pools and their room.
             let was_claimed = step > 3 || (step == 3 && fault != Fault::Before && fault != Fault::HalfMade);
             let expected = if was_claimed { "one" } else { "two" };
             assert_eq!(made.id.place.pool, expected, "{tag} {fault:?} at step {step}");
@@ -211,7 +211,7 @@ fn source_of(cluster: &FakeCluster) -> VolumeId {
     source
 }
 
-/// A copy of it that is wanted in this zone.
+/// A request for a copy of it in this zone.
 fn copy_in(zone: &str, source: &VolumeId) -> NewVolume {
     let source = wanted("x", 0, Some(Origin::Volume(source.clone()))).source;
     NewVolume { source, ..wanted_in("copy", &[zone], &["1", "2"]) }
@@ -243,7 +243,7 @@ fn a_copy_in_another_pool_that_dies_at_any_step_is_whole_when_it_is_there() {
             for id in [made, source] {
                 assert_eq!(insist(&cluster, || delete(&rbd, &id)), Deleted::Gone);
             }
-            // What was half made is found by its name.
+            // Half-made images are found by their names.
             let restarted = controller(&cluster, ONE);
             restarted.recover().unwrap();
             assert_nothing_left(&cluster, &restarted);
@@ -299,7 +299,7 @@ fn an_interrupted_deletion_is_finished_at_the_next_start() {
     let finish = || rbd.volumes().finish_deletion(&call(), &made.id, &Secrets::default()).unwrap();
     assert_eq!(finish(), Interrupted::Whole);
     assert_one_at_most(&cluster, &wanted_in("a", &[], &[]));
-    // The look at the claim, the deletion lock, the look at the image, its removal.
+    // The steps before: the look at the claim, the deletion lock, the look at the image, its removal.
     cluster.crash_at(5, Fault::Before);
     delete(&rbd, &made.id).unwrap_err();
     cluster.restart();
@@ -310,7 +310,7 @@ fn an_interrupted_deletion_is_finished_at_the_next_start() {
 
 #[test]
 fn no_claim_goes_for_what_is_made_beside_a_deletion() {
-    // Who makes it between the last look at the claim and its removal has no claim: it is an index.
+    // A volume that is made between the last look at the claim and its removal has none: claims are an index.
     const UNSEEN: u64 = 5;
     for step in (1..).filter(|step| *step != UNSEEN) {
         let cluster = three_zones();
@@ -324,7 +324,7 @@ fn no_claim_goes_for_what_is_made_beside_a_deletion() {
         let is_new = |second: &Volume| second.id.incarnation != first.id.incarnation;
         if let Some(second) = second.ok().filter(is_new) {
             assert_eq!(places(&cluster, &new).0, [second.id.place.pool], "step {step}: it is lost");
-            // The repeated deletion of the first spares it.
+            // A repeated deletion of the first volume spares the second.
             assert_eq!(delete(&controller(&cluster, ONE), &first.id).unwrap(), Deleted::Absent);
             assert_one_at_most(&cluster, &new);
             assert_eq!(places(&cluster, &new).0.len(), 1);
@@ -343,7 +343,7 @@ fn a_claim_that_was_taken_away_from_a_slow_creation_is_there_again() {
     let former = create(&hasty(TWO), &new).unwrap().id;
     delete(&hasty(TWO), &former).unwrap();
     let two = Arc::new(hasty(TWO));
-    // The pools, the claim.
+    // The steps before: the pools, the claim.
     cluster.on_step(2, move |cluster| {
         assert_eq!(delete(&two, &former).unwrap(), Deleted::Absent);
         assert!(!cluster.dump().contains(" shared "), "{}", cluster.dump());
@@ -356,7 +356,7 @@ fn a_claim_that_was_taken_away_from_a_slow_creation_is_there_again() {
 fn a_creation_that_fails_again_and_again_has_one_share() {
     let cluster = three_zones();
     let (rbd, new) = (controller(&cluster, ONE), wanted_in("a", &["1"], &[]));
-    // The pools, their room, the claim, the image.
+    // The steps: the pools, their room, the claim, the image.
     for step in [4, 2, 2] {
         cluster.fail_at(step, Fault::Before);
         create(&rbd, &new).unwrap_err();
@@ -374,7 +374,7 @@ fn a_claim_under_which_nothing_can_be_made_is_given_back() {
     let error = create(&rbd, &wanted_in("a", &[], &["1"])).unwrap_err();
     assert_eq!((error.kind(), cluster.dump().as_str()), (Kind::NoSpace, ""));
     assert_eq!(create(&rbd, &wanted_in("a", &["2"], &[])).unwrap().id.place.pool, "two");
-    // A pool that is known by its label, and gone.
+    // A pool that is known by its label, but was removed.
     cluster.remove_pool("three");
     let error = create(&rbd, &wanted_in("b", &["3"], &[])).unwrap_err();
     assert!(error.message().contains("three") && !cluster.dump().contains("\"b\""), "{error}");

@@ -11,8 +11,8 @@ use crate::ids::SnapshotId;
 
 const FAULTS: [Fault; 4] = [Fault::Before, Fault::After, Fault::HalfMade, Fault::HalfMoved];
 
-/// A cluster with the volume `source`, which has data, and its snapshot `snap`, after which it was written
-/// again.
+/// A cluster with the volume `source`, which has data, and its snapshot `snap`. The volume was written again
+/// after the snapshot.
 struct Scene {
     cluster: FakeCluster,
     rbd: Rbd,
@@ -46,7 +46,7 @@ impl Scene {
         self.cluster.content(&self.cluster.at(), &volume.id.object)
     }
 
-    /// What exists beside the volume of this name.
+    /// What exists besides the volume of this name.
     fn others(&self, name: &str) -> String {
         let object = volume_object("default", name);
         let dump = self.cluster.dump();
@@ -153,7 +153,7 @@ fn a_renamed_source_is_found_by_its_id_and_a_newer_one_of_its_name_is_not_taken(
         "{}",
         scene.cluster.dump()
     );
-    // In the trash it cannot be cloned.
+    // An image in the trash cannot be cloned.
     scene.cluster.put_aside(&at, &held);
     refused(
         create(&scene.rbd, &wanted("other", 0, scene.of_snapshot())),
@@ -230,7 +230,7 @@ fn a_repeat_is_answered_though_the_source_is_gone_or_has_grown() {
     assert_eq!(create(&controller(cluster, TWO), &new).unwrap().id, copy.id);
 }
 
-/// Every request that a copy can be.
+/// The two kinds of requests for a copy.
 fn requests(scene: &Scene) -> [NewVolume; 2] {
     [wanted("copy", 2 * GIB, scene.of_snapshot()), wanted("copy", 2 * GIB, scene.of_volume())]
 }
@@ -300,7 +300,7 @@ fn a_killed_rename_leaves_one_name_where_the_daemon_lives_on() {
     }
 }
 
-/// A volume that is deleted before the sweep comes has left the name of nothing.
+/// A volume that is deleted before the sweep leaves a second name that means no image.
 #[test]
 fn a_killed_rename_leaves_no_name_where_the_volume_is_deleted_next() {
     for fault in FAULTS {

@@ -6,7 +6,7 @@ use crate::backend::rbd::publish::to_node::publish_here;
 use crate::backend::{Publication, PublishedBy};
 use crate::error::Kind;
 
-/// One who has no key of his own.
+/// A daemon that has no key of its own.
 fn keyless(cluster: &FakeCluster) -> Rbd {
     Rbd::new(
         Arc::new(Clusters::of([Cluster::named("ceph")])),
@@ -32,7 +32,7 @@ fn a_volume_is_taken_back_with_the_secrets_that_it_was_published_with() {
     refused(publish(&Secrets::default()), Kind::Unauthenticated, &["\"ceph\"", "userKey"]);
     publish(&brought()).unwrap();
     assert_eq!(given(&it.cluster), ["n1"]);
-    // The answer of the first one may have been lost.
+    // The answer to the first request may have been lost.
     for _ in 0..2 {
         unpublish(&rbd, &it.id, Some("n1")).unwrap();
         assert_eq!(given(&it.cluster), [""; 0]);

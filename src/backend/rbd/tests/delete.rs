@@ -18,7 +18,7 @@ fn delete_after(rbd: &Rbd, id: &VolumeId, record_deletion: RecordDeletion<'_>) -
     delete_resolved(rbd, id, true, record_deletion)
 }
 
-/// As the operations do it.
+/// Resolves the ID before it deletes, as the operations do.
 fn delete_resolved(
     rbd: &Rbd,
     id: &VolumeId,
@@ -39,7 +39,7 @@ pub(super) fn delete_snapshot(rbd: &Rbd, id: &crate::ids::SnapshotId) -> Result<
     rbd.snapshots().delete(&call(), id, &Secrets::default())
 }
 
-/// A cluster with a controller and a volume of so many GiB.
+/// A cluster with a controller and a volume of `size` GiB.
 pub(super) fn with_volume(size: u64) -> (FakeCluster, Rbd, VolumeId) {
     let cluster = FakeCluster::new();
     let rbd = controller(&cluster, ONE);
@@ -65,7 +65,7 @@ fn takes_three_processes_and_a_repeat_one() {
     assert_eq!(words(&cluster), ["info"]);
 }
 
-/// Whoever holds up a deletion for too long loses its lock.
+/// A deletion that is held up for too long loses its lock.
 #[test]
 fn nothing_is_removed_by_name_once_the_lock_may_be_lost() {
     for size in [1, 5] {
@@ -139,7 +139,7 @@ fn a_volume_in_use_is_refused_and_can_be_published_again() {
     assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
 }
 
-/// A client in a kernel is no command that was killed.
+/// A client in a kernel is no killed command.
 #[test]
 fn a_volume_that_is_mapped_is_refused_at_once() {
     let (cluster, rbd, id) = with_volume(1);
@@ -168,7 +168,7 @@ fn a_lock_that_a_node_took_too_late_keeps_nothing_from_being_deleted() {
     assert_eq!(cluster.dump(), "");
 }
 
-/// As ControllerPublishVolume does.
+/// Takes the lock as ControllerPublishVolume does.
 pub(super) fn publish(cluster: &FakeCluster, id: &VolumeId) -> bool {
     let on = LockTarget::Header(id.incarnation.as_deref().unwrap());
     let hold = LockRequest { cookie: "node1".into(), description: "rw".into(), shared: None, seconds: None };
@@ -187,9 +187,9 @@ fn the_snapshots_of_a_deleted_volume_live_on_until_the_last_is_deleted() {
         assert_eq!(delete(rbd, &id).unwrap(), Deleted::Absent);
         assert_eq!(cluster.dump(), held);
     }
-    // The name is free.
+    // The name of the volume is free.
     let new = create(&rbd, &wanted("a", GIB, None)).unwrap().id;
-    // And what lives on can be copied.
+    // The snapshots that live on can be copied.
     let copy = create(&rbd, &wanted("copy", GIB, Some(Origin::Snapshot(one.id.clone())))).unwrap().id;
     delete_snapshot(&rbd, &one.id).unwrap();
     delete_snapshot(&rbd, &two.id).unwrap();
@@ -262,24 +262,24 @@ fn a_volume_with_snapshots_in_use_is_refused() {
     assert_eq!(cluster.dump(), before);
 }
 
-/// The cluster forgets a client that was killed half a minute later at the latest, and `rbd rm` cannot tell
-/// it from another before.
+/// The cluster forgets a killed client after half a minute at the latest. Until then `rbd rm` cannot tell it
+/// from a live one.
 #[test]
 fn an_image_that_a_dead_client_seems_to_have_open_is_removed_once_that_is_forgotten() {
     let (cluster, rbd, id) = with_volume(1);
     cluster.watch(&cluster.at(), &id.object, "10.0.0.1:0/1");
-    // Locked, looked up, refused twice, each time with a look at the clients.
+    // The steps: the lock, the look-up, and two refused removals, each with a look at the clients.
     cluster.on_step(6, |cluster| cluster.unwatch("10.0.0.1:0/1"));
     assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
     assert_eq!(words(&cluster), ["lock", "info", "remove", "watchers", "remove", "watchers", "remove"]);
     assert_eq!(cluster.dump(), "");
 }
 
-/// In a pool at its quota `rbd rm` says 2 of an image that is whole.
+/// In a pool at its quota `rbd rm` exits with 2 for an image that is whole.
 #[test]
 fn an_image_is_not_taken_for_gone_because_rm_says_so() {
     let (cluster, rbd, id) = with_volume(1);
-    // Locked, looked up.
+    // After the lock and the look-up.
     cluster.on_step(2, |cluster| cluster.set_room("rbd", FreeSpace { available: 0, full: true }));
     let refused = delete(&rbd, &id).unwrap_err();
     assert!(refused.kind() == Kind::Unavailable, "{refused}");

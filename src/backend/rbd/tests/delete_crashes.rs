@@ -14,14 +14,14 @@ use crate::backend::rbd::jobs::sweep::sweep_pool;
 
 const FAULTS: [Fault; 4] = [Fault::Before, Fault::After, Fault::HalfMade, Fault::HalfMoved];
 
-/// What there is to delete.
+/// What a test deletes.
 struct Scene {
     cluster: FakeCluster,
     volume: VolumeId,
     snapshot: Option<SnapshotId>,
 }
 
-/// A volume of so many GiB, with a snapshot, with a copy of itself.
+/// A volume of `size` GiB, if asked for with a snapshot, and with a copy of the volume.
 fn scene(size: u64, with_snapshot: bool, with_copy: bool) -> Scene {
     let cluster = FakeCluster::new();
     cluster.set_now(std::time::SystemTime::now());
@@ -34,7 +34,7 @@ fn scene(size: u64, with_snapshot: bool, with_copy: bool) -> Scene {
     Scene { cluster, volume, snapshot: taken }
 }
 
-/// Repeats what another controller, or one that died, keeps from being done at once.
+/// Repeats a deletion that another controller, or one that died, blocks for a while.
 fn insist(cluster: &FakeCluster, act: impl Fn() -> Result<Deleted>) -> Deleted {
     for _ in 0..10 {
         match act() {
@@ -55,8 +55,8 @@ fn rest(cluster: &FakeCluster, rbd: &Rbd) -> String {
     without_free_names(&without_drawn(&cluster.dump()))
 }
 
-/// Interrupts `act` at every step in every way and repeats it by a controller with each of the tags; all must
-/// end like the first.
+/// Interrupts `act` at every step in every way, and repeats it by a controller with each of the tags. Each
+/// run must end like an uninterrupted one.
 fn try_all(tags: &[&str], make: impl Fn() -> Scene, act: impl Fn(&Rbd, &Scene) -> Result<Deleted>) {
     let scene = make();
     let rbd = controller(&scene.cluster, ONE);
@@ -67,7 +67,7 @@ fn try_all(tags: &[&str], make: impl Fn() -> Scene, act: impl Fn(&Rbd, &Scene) -
             for step in 1.. {
                 let scene = make();
                 scene.cluster.crash_at(step, fault);
-                // Where only a lock could not be given back, the deletion is acknowledged: it runs out.
+                // If only a lock could not be released, the deletion is acknowledged: the lock runs out.
                 let acknowledged =
                     act(&controller(&scene.cluster, ONE), &scene).is_ok_and(|it| it == Deleted::Gone);
                 if scene.cluster.fault_pending() {
@@ -128,7 +128,7 @@ fn of_a_volume_with_a_snapshot() {
     try_all(&[ONE, TWO], || scene(1, true, true), delete_volume);
 }
 
-/// A deletion that is refused because of the snapshots is over, as one of what is gone already.
+/// A deletion that is refused because of snapshots counts as done, like one of an absent volume.
 fn release_volume(rbd: &Rbd, scene: &Scene) -> Result<Deleted> {
     match release(rbd, &scene.volume) {
         Err(error) if error.kind() == Kind::HasSnapshots => Ok(Deleted::Absent),
@@ -173,8 +173,8 @@ fn a_half_made_name_is_free_again_after_the_deletion() {
     }
 }
 
-/// The next start finishes what was begun, or finds the volume whole: never one that is half retained, which
-/// would be there by its name, and go with its last snapshot.
+/// The next start finishes the deletion, or finds the volume whole, but never half retained. A half-retained
+/// volume would exist by its name, and go with its last snapshot.
 #[test]
 fn a_volume_is_whole_or_retained_after_the_next_start_and_has_one_name() {
     for (size, fault) in [1, 5].into_iter().flat_map(|size| FAULTS.map(|fault| (size, fault))) {
@@ -204,15 +204,15 @@ fn a_volume_is_whole_or_retained_after_the_next_start_and_has_one_name() {
     }
 }
 
-/// A name that a killed rename has left opens an image that is deleted. Nothing else of a large one says that
-/// it may have been renamed, and what a controller remembers of it is older than its deletion by another one.
+/// A name that a killed rename has left opens an image that is deleted. Nothing else shows that a large image
+/// may have been renamed, and the controller remembers it from before its deletion by another controller.
 #[test]
 fn an_image_that_is_deleted_is_not_answered_by_the_name_that_it_kept() {
     for removed_at in 0..=4 {
         let cluster = FakeCluster::new();
         let (one, large) = (controller(&cluster, ONE), wanted("a", 5 * GIB, None));
         let volume = create(&one, &large).unwrap().id;
-        // Locked, looked up, its clients, its name written down.
+        // The steps before: the lock, the look-up, the look at the clients, the record of the name.
         cluster.crash_at(5, Fault::HalfMoved);
         delete(&controller(&cluster, TWO), &volume).unwrap_err();
         cluster.restart();
@@ -228,7 +228,7 @@ fn an_image_that_is_deleted_is_not_answered_by_the_name_that_it_kept() {
     }
 }
 
-/// The directory gets the new name after the image does: the image would lose both.
+/// The directory gets a new name after the image does: if the start removed that, the image would lose both.
 #[test]
 fn a_start_removes_no_name_of_an_image_that_another_controller_may_be_renaming() {
     let Scene { cluster, volume, .. } = scene(5, false, false);

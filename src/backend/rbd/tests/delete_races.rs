@@ -11,7 +11,7 @@ use crate::jobs::RETRY;
 use super::delete::{delete, delete_snapshot, publish, release, with_volume};
 use super::*;
 
-/// Has `other` happen after every step of a deletion, one after the other; gives the outcome of the deletion
+/// Has `other` happen after each step of a deletion, one step in each run. Gives the outcome of the deletion
 /// to `check`.
 fn at_every_step(
     size: u64,
@@ -82,7 +82,7 @@ fn a_new_volume_of_the_name_is_never_lost() {
     }
 }
 
-/// The look came before the snapshot, and the rename after it.
+/// The snapshot is taken after the look for snapshots, and before the rename.
 #[test]
 fn a_snapshot_that_a_large_image_got_last_lives_on() {
     for (look, strictly) in [(2, false), (2, true), (3, false), (4, false)] {
@@ -108,7 +108,7 @@ fn a_snapshot_that_was_taken_is_never_lost() {
                 size,
                 move |cluster, id| {
                     *kept.lock() = snapshot(&controller(cluster, TWO), id, "s").ok();
-                    // Whoever deletes has no time to look.
+                    // The controller that deletes has no time to look.
                     if dies {
                         cluster.crash_at(1, Fault::Before);
                     }
@@ -127,7 +127,7 @@ fn a_snapshot_that_was_taken_is_never_lost() {
     }
 }
 
-/// Copies a snapshot. Once all is deleted nothing is left.
+/// Asserts that a snapshot can be copied, and that nothing is left once all is deleted.
 fn assert_usable(cluster: &FakeCluster, id: &VolumeId, taken: &SnapshotId, step: u64) {
     let (rbd, dump) = (controller(cluster, TWO), cluster.dump());
     let copy = create(&rbd, &wanted("copy", 0, Some(Origin::Snapshot(taken.clone()))));
@@ -136,7 +136,7 @@ fn assert_usable(cluster: &FakeCluster, id: &VolumeId, taken: &SnapshotId, step:
     assert_eq!((&source.object, &source.incarnation), (&id.object, &id.incarnation), "step {step}");
     delete(&rbd, &copy).unwrap();
     delete_snapshot(&rbd, taken).unwrap();
-    // It may be there still: its deletion failed where it was interrupted.
+    // The volume may still exist, if its deletion failed where it was interrupted.
     cluster.advance(Duration::from_secs(400));
     delete(&rbd, id).unwrap();
     cluster.advance(Duration::from_secs(400));
@@ -164,7 +164,7 @@ fn what_was_published_is_not_deleted() {
                 }
             },
         );
-        // Published a moment before.
+        // The volume is published a moment before its deletion.
         let cluster = FakeCluster::new();
         let rbd = controller(&cluster, ONE);
         let id = create(&rbd, &wanted("a", size * GIB, None)).unwrap().id;

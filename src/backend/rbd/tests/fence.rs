@@ -1,4 +1,4 @@
-//! Nodes that are lost: nobody else writes before their clients are shut out, and no other client is.
+//! Lost nodes: no other node writes before their clients are shut out, and no other client is shut out.
 
 use super::publish::{Scene, given, publish, refused, scene, unpublish};
 use super::*;
@@ -20,7 +20,7 @@ pub(super) fn daemon(cluster: &FakeCluster, node: &str) -> Rbd {
     started(cluster, identity(node, TWO), true)
 }
 
-/// One that shuts out nobody.
+/// A daemon that shuts out no client.
 pub(super) fn lenient(cluster: &FakeCluster, node: &str) -> Rbd {
     started(cluster, identity(node, TWO), false)
 }
@@ -32,7 +32,7 @@ fn started(cluster: &FakeCluster, identity: Identity, fences: bool) -> Rbd {
     Rbd::with_timing(Arc::new(clusters), Arc::new(cluster.clone()), mapper(), who, background(cluster, TWO))
 }
 
-/// The node has mapped the image as it was told to: its client watches it and is written down.
+/// The node has mapped the image as it was told to: its client is recorded.
 pub(super) fn maps(rbd: &Rbd, id: &VolumeId, told: &Map, address: &str) {
     let (call, image) = (call(), id.incarnation.clone().unwrap());
     let at = rbd.context.locate(&id.place, &Secrets::default()).unwrap();
@@ -66,7 +66,7 @@ fn a_node_that_has_not_given_a_volume_back_is_shut_out_for_years() {
     );
     it.cluster.unwatch("10.0.0.9:0/1");
     it.publish("n2", Mode::SingleNodeWriter, false).unwrap();
-    // What is done already is not done again.
+    // A client that is shut out already is not shut out again.
     it.cluster.forget_steps();
     unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
     assert!(!it.methods().contains(&"shut_out".to_string()));
@@ -103,8 +103,8 @@ fn ordinary_lives_leave_nothing() {
     assert_eq!(it.cluster.blocklist(), []);
 }
 
-/// At each step of the taking back the controller dies. Nobody asks it again: the volume is published through
-/// another one, as soon as that does so.
+/// The controller dies at each step of the taking back, and gets no second request. Another controller then
+/// publishes the volume, if need be after it has taken it back.
 #[test]
 fn wherever_the_controller_dies_the_next_writer_comes_after_the_fence() {
     for mode in [Mode::SingleNodeWriter, Mode::MultiNodeSingleWriter, Mode::MultiNodeMultiWriter] {
@@ -137,7 +137,7 @@ fn wherever_the_controller_dies_the_next_writer_comes_after_the_fence() {
     }
 }
 
-/// The same for the publishing that comes next.
+/// The same, but the controller that publishes next dies.
 #[test]
 fn wherever_the_next_publishing_dies_the_fence_comes_first() {
     for (fault, k) in FAULTS.into_iter().flat_map(|fault| (1..=20).map(move |k| (fault, k))) {
@@ -146,7 +146,7 @@ fn wherever_the_next_publishing_dies_the_fence_comes_first() {
         it.watch(OURS);
         maps(&daemon(&it.cluster, "n1"), &it.id, &told, OURS);
         it.cluster.advance(Duration::from_secs(61));
-        // Its controller dies when the publication has ended.
+        // The first controller dies when the publication has ended.
         it.cluster.crash_at(4, Fault::Before);
         unpublish(&it.rbd, &it.id, Some("n1")).unwrap_err();
         it.cluster.restart();
@@ -166,7 +166,7 @@ fn wherever_the_next_publishing_dies_the_fence_comes_first() {
     }
 }
 
-/// While a volume is taken back it is given to the same node again, at any step.
+/// While a volume is taken back, another controller gives it to the same node again, at each step.
 #[test]
 fn a_late_taking_back_does_not_hit_what_was_published_again() {
     const NEW: &str = "10.0.0.7:0/43";
@@ -200,7 +200,7 @@ fn other_nodes_of_the_volume_go_on() {
     assert!(is_shut_out(&it.cluster, OURS) && !is_shut_out(&it.cluster, "10.0.0.8:0/1"));
 }
 
-/// Nobody knows for sure that no write of it is left; its node's next mapping is another client.
+/// No check can prove that the client has no write left. The next mapping of its node is another client.
 #[test]
 fn a_node_that_comes_back_is_forgotten_and_its_client_stays_shut_out() {
     let it = scene();
@@ -219,7 +219,7 @@ fn a_node_that_comes_back_is_forgotten_and_its_client_stays_shut_out() {
     assert!(!it.methods().contains(&"shut_out".to_string()), "it is gone");
 }
 
-/// What nobody else may know: that a machine has booted since.
+/// No other machine can know that this machine has booted since.
 #[test]
 fn only_the_machine_itself_takes_back_what_was_mapped_before_its_boot() {
     let it = scene();
@@ -238,7 +238,7 @@ fn only_the_machine_itself_takes_back_what_was_mapped_before_its_boot() {
     assert!(!it.cluster.dump().contains(OURS), "{}", it.cluster.dump());
 }
 
-/// A client owns the image's lock; gives its address.
+/// A client owns the image's lock; returns its address.
 fn own_lock(it: &Scene) -> String {
     let hold =
         LockRequest { cookie: "auto 1".into(), description: String::new(), shared: None, seconds: None };
@@ -247,10 +247,10 @@ fn own_lock(it: &Scene) -> String {
     it.cluster.here().holders(owner).unwrap()[0].address.clone()
 }
 
-/// A node without Ceph's tools writes nothing down.
+/// A node without Ceph's tools records no client.
 #[test]
 fn the_owner_of_the_lock_that_watches_no_more_is_shut_out() {
-    // A daemon of rbd-mirror owns the lock of a copy; of a primary it may be anybody.
+    // A daemon of rbd-mirror owns the lock of a copy; a primary's lock may have any owner.
     let roles = [(None, true), (Some(true), true), (Some(false), false)];
     let cases = roles.into_iter().flat_map(|role| [(false, role), (true, role)]);
     for (watches, (primary, is_shut_out_at_last)) in cases {
@@ -266,7 +266,7 @@ fn the_owner_of_the_lock_that_watches_no_more_is_shut_out() {
         unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
         let is_out = is_shut_out_at_last && !watches;
         assert_eq!(is_shut_out(&it.cluster, &address), is_out, "watches: {watches}, primary: {primary:?}");
-        // Cut off, it is forgotten by the cluster a while later: the next writer is let in only then.
+        // The cluster forgets a client that is cut off after a while. Only then is the next writer let in.
         it.cluster.unwatch(&address);
         let (mode, read_only) = match is_shut_out_at_last {
             true => (Mode::SingleNodeWriter, false),
@@ -281,7 +281,7 @@ fn the_owner_of_the_lock_that_watches_no_more_is_shut_out() {
     }
 }
 
-/// Its network comes back just when others look.
+/// The network of the owner comes back just when others look.
 #[test]
 fn an_owner_of_the_lock_that_watches_again_keeps_others_out() {
     for k in 1..=STEPS {
@@ -331,7 +331,7 @@ fn what_a_later_version_has_written_down_is_not_passed_over() {
     assert_eq!(given(&it.cluster), ["n1"]);
 }
 
-/// The node gives back what it took for itself, and with it the only lock, if the controller had none.
+/// The node releases the publication that it made itself, which is the only lock if the controller has none.
 #[test]
 fn a_controllers_publication_does_not_rest_on_the_nodes_own() {
     let it = scene();

@@ -12,7 +12,7 @@ use crate::backend::rbd::tool::*;
 use crate::dispatch::Workers;
 use crate::error::Kind;
 
-/// A volume with this many parents, one behind the other, at the end of a chain that has data.
+/// A volume with data, at the end of a chain of this many parents.
 fn chain(cluster: &FakeCluster, rbd: &Rbd, parents: usize) -> VolumeId {
     let mut id = create(rbd, &wanted("0", GIB, None)).unwrap().id;
     cluster.write(&cluster.at(), &id.object, "data");
@@ -22,7 +22,7 @@ fn chain(cluster: &FakeCluster, rbd: &Rbd, parents: usize) -> VolumeId {
     id
 }
 
-/// A cluster with a controller and a chain that is as long as it may be; what asks for a copy of its end.
+/// A cluster with a controller, a chain of the greatest permitted length, and a request to copy its end.
 fn scene() -> (FakeCluster, Arc<Rbd>, NewVolume) {
     let cluster = FakeCluster::new();
     let rbd = controller(&cluster, ONE);
@@ -48,7 +48,7 @@ fn methods(cluster: &FakeCluster) -> String {
     steps.iter().map(|step| step.split(' ').next().unwrap()).collect::<Vec<_>>().join(" ")
 }
 
-/// Which step of the creation this command is.
+/// The number of the creation's step that runs this command.
 fn step_of(command: &str) -> u64 {
     let (cluster, rbd, new) = scene();
     create(&rbd, &new).unwrap();
@@ -117,8 +117,8 @@ fn whatever_is_killed_the_copy_is_whole_or_not_there() {
     }
 }
 
-/// The final name opens the image before the directory has it. Until then the sweep of the controller that
-/// was killed removes the image.
+/// The final name opens the image before the directory has it. Until the directory has it, the sweep of the
+/// controller that was killed removes the image.
 #[test]
 fn a_copy_that_another_controller_was_killed_renaming_outlives_the_sweeps_once_it_is_answered() {
     for fault in [Fault::HalfMade, Fault::HalfMoved] {
@@ -147,7 +147,7 @@ fn a_failed_flatten_is_not_repeated_over_what_it_has_done() {
     assert_whole(&cluster, &id);
 }
 
-/// What a controller has flattened, or is about to, nobody else could have.
+/// No node can be given a volume that a controller has flattened, or is about to flatten.
 #[test]
 fn nobody_is_given_a_volume_that_is_flattened_later() {
     for k in 1..=10 {

@@ -1,4 +1,4 @@
-//! What another controller is making is waited for, and never taken for what a killed command left.
+//! A controller waits for the work of another one, and never takes it for what a killed command left.
 
 use super::*;
 use crate::backend::rbd::names;

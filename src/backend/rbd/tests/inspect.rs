@@ -7,7 +7,7 @@ use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
 use crate::error::Kind;
 
-/// The volume, seen by a controller that has not looked before; `known` says whether it remembers the volume.
+/// The volume, as seen by a controller that has not looked before.
 fn inspect(it: &Scene) -> Volume {
     controller(&it.cluster, TWO)
         .volumes()
@@ -93,7 +93,7 @@ fn what_holds_for_all_volumes_of_a_pool_is_asked_once_in_a_while() {
     assert_eq!(it.methods(), ["info"]);
 }
 
-/// Nothing is changed or removed that a later version holds, whatever that means.
+/// An image with the lock of a later version is neither changed nor removed, even if the lock cannot be read.
 #[test]
 fn what_a_later_version_holds_is_in_use() {
     let it = scene();

@@ -90,7 +90,7 @@ fn a_snapshot_that_is_retaken_while_it_is_restored_is_not_mixed_up() {
         let earlier = snapshot(&rbd, &source, "snap").unwrap().id;
         let (of, its_source) = (earlier.clone(), source);
         cluster.on_step(k, move |cluster| drop(retake(cluster, TWO, &its_source, &of)));
-        // It knows nothing, so it looks before it clones.
+        // The controller remembers nothing, so it looks before it clones.
         match copy(&controller(&cluster, ONE), &earlier) {
             Ok(volume) => {
                 let content = cluster.content(&cluster.at(), &volume.id.object);
@@ -129,7 +129,7 @@ fn one_that_others_delete_meanwhile_is_gone() {
         copy(&scene.rbd, &scene.later).unwrap();
         scene.cluster.forget_steps();
         let later = scene.later.clone();
-        // By then it is in the trash, and has a clone.
+        // By then the snapshot is in the trash, and has a clone.
         scene.cluster.on_step(k, move |cluster| {
             let second = controller(cluster, TWO);
             delete_snapshot(&second, &later).unwrap();

@@ -8,10 +8,10 @@ use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
 use crate::error::Kind;
 
-/// Clusters: name, pools, namespaces, with a key of their own.
+/// A cluster: its name, its pools, its namespaces, and whether it has a key of its own.
 type Configured<'a> = (&'a str, &'a [&'a str], &'a [&'a str], bool);
 
-/// A controller of clusters that all are the one in memory.
+/// A controller of clusters that are all the one in memory.
 fn controller_of(cluster: &FakeCluster, configured: &[Configured<'_>]) -> Rbd {
     let texts = |list: &[&str]| list.iter().map(|it| it.to_string()).collect::<Vec<_>>();
     let make = |(name, pools, namespaces, own): &Configured<'_>| Cluster {
@@ -48,7 +48,7 @@ fn ids(part: &Page<Volume>) -> Vec<String> {
     part.entries.iter().map(|volume| volume.id.to_string()).collect()
 }
 
-/// All pages of `limit` entries, with something that happens after each.
+/// All pages of `limit` entries; `between` runs after each page but the last.
 fn pages(rbd: &Rbd, limit: usize, mut between: impl FnMut()) -> Vec<String> {
     let (mut all, mut after) = (Vec::new(), String::new());
     loop {
@@ -140,7 +140,7 @@ fn a_page_costs_one_process_a_pool_and_asks_no_more_pools_than_it_needs() {
     }
     cluster.forget_steps();
     list(&rbd, "", 0);
-    // That nothing is mirrored is asked once in a while.
+    // Whether images are mirrored is asked only once in a while.
     let asked =
         ["pools", "namespaces other", "namespaces rbd", "list", "mirrored_images", "list", "mirrored_images"];
     assert_eq!(cluster.steps(), asked);
@@ -194,7 +194,7 @@ fn a_list_tells_the_source_of_copies_and_without_a_record_what_the_image_says() 
     let shot = snapshot(&rbd, &parent.id, "s").unwrap();
     let of_snapshot = create(&rbd, &wanted("one", GIB, Some(Origin::Snapshot(shot.id.clone())))).unwrap();
     let of_volume = create(&rbd, &wanted("two", GIB, Some(Origin::Volume(parent.id.clone())))).unwrap();
-    // A deleted snapshot, as the one a volume is copied through, goes by a random name.
+    // A deleted snapshot has a random name, as the one has through which a volume is copied.
     let copied = Some(Source::Volume(parent.id.to_string()));
     for (rbd, copied) in [(rbd, copied), (controller(&cluster, TWO), None)] {
         let entries = list(&rbd, "", 0).entries;

@@ -1,5 +1,5 @@
-//! A node that maps images for writing, and controllers that give them to others meanwhile. The kernel's part
-//! is played by directories that look like sysfs.
+//! A node that maps images for writing, while controllers give them to other nodes. Directories that look
+//! like sysfs play the part of the kernel.
 
 use std::fs;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ struct FakeKernel {
     /// The last number of its address.
     machine: u32,
     mapped: AtomicU32,
-    /// So long a map takes.
+    /// How long a map takes.
     slow: Mutex<Duration>,
 }
 
@@ -134,7 +134,7 @@ impl Host {
         Rbd::with_timing(clusters, tool, mapper, who, background(&self.cluster, TWO))
     }
 
-    /// From now on a map takes so long.
+    /// Has each map take this long from now on.
     fn slow_down(&self, by: Duration) {
         *self.kernel.slow.lock() = by;
     }
@@ -186,7 +186,7 @@ fn a_life_takes_six_processes_more_at_its_begin_and_two_at_its_end() {
     assert_eq!(it.methods(), ["info", "holders", "watchers", "lock", "holders", "holders"]);
     assert_eq!(attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap(), path);
     assert!(it.methods().is_empty(), "what is known is not asked");
-    // After a restart nothing is known.
+    // After a restart the daemon remembers nothing.
     assert_eq!(attach(&host.daemon(), &it.id, &told, Mode::SingleNodeWriter).unwrap(), path);
     assert_eq!(it.methods(), ["holders", "watchers", "holders", "holders"]);
     detach(&node, &it.id);
@@ -225,7 +225,7 @@ fn a_node_that_stood_still_uses_no_volume_that_another_writes() {
             let (id, other) = (it.id.clone(), controller(&it.cluster, ONE));
             it.cluster.on_step(k, move |_| {
                 unpublish(&other, &id, Some("n1")).unwrap();
-                // It may be refused, as long as the image is mapped.
+                // This may be refused, as long as the image is mapped.
                 let _ = publish(&other, &id, "n2", mode, false);
             });
             let attached = attach(&node, &it.id, &told, mode);
@@ -237,7 +237,7 @@ fn a_node_that_stood_still_uses_no_volume_that_another_writes() {
             let writers =
                 host.clients().into_iter().filter(|address| !is_shut_out(&it.cluster, address)).count();
             assert!(attached.is_err() || writers == 0, "UNSAFE: {mode:?} at step {k}: {attached:?}");
-            // Nothing stays behind that keeps others out.
+            // Nothing is left that keeps other nodes out.
             unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
             publish(&it.rbd, &it.id, "n2", mode, false).unwrap_or_else(|error| panic!("step {k}: {error}"));
         }
@@ -245,7 +245,7 @@ fn a_node_that_stood_still_uses_no_volume_that_another_writes() {
     }
 }
 
-/// The daemon dies at each step, with the image mapped perhaps.
+/// The daemon dies at each step, perhaps with the image mapped.
 #[test]
 fn what_a_dead_daemon_has_mapped_is_used_only_if_it_is_still_published() {
     for (fault, k) in FAULTS.into_iter().flat_map(|fault| (1..=12).map(move |k| (fault, k))) {
@@ -282,14 +282,14 @@ fn a_volume_that_was_given_to_another_is_not_even_mapped() {
     let host = Host::new(&it.cluster);
     let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
     unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
-    // Also not if it was given to this node once more: what that call brought is another publication.
+    // The old call still fails after another publication to this node, which is not the one of that call.
     it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
     let late = attach(&host.daemon(), &it.id, &told, Mode::SingleNodeWriter);
     refused(late, Kind::Precondition, &["\"n1\"", "publish it again"]);
     assert_eq!(host.kernel.mapped.load(Ordering::Relaxed), 0);
 }
 
-/// Nobody can be asked whether the volume is still published.
+/// The node cannot ask whether the volume is still published.
 #[test]
 fn without_tools_no_map_is_begun_for_an_old_call() {
     for (blind_map, is_mapped) in [(Duration::from_secs(30), true), (Duration::ZERO, false)] {
@@ -303,7 +303,7 @@ fn without_tools_no_map_is_begun_for_an_old_call() {
         assert_eq!((attached.is_ok(), host.clients().len()), (is_mapped, usize::from(is_mapped)));
         if !is_mapped {
             refused(attached, Kind::Unavailable, &["s old", "try again"]);
-            // What is mapped already is no danger that was not there before.
+            // A mapping that exists is no new danger.
             attach(&host.daemon(), &it.id, &told, Mode::SingleNodeWriter).unwrap();
             attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap();
         }
@@ -312,7 +312,7 @@ fn without_tools_no_map_is_begun_for_an_old_call() {
     }
 }
 
-/// It may have waited for its turn, or the machine stood still.
+/// The map may have waited for its turn, or the machine may have stood still.
 #[test]
 fn without_tools_what_was_mapped_for_a_call_that_is_old_by_then_is_given_back() {
     let it = scene();
@@ -356,14 +356,14 @@ fn what_is_mapped_goes_on_for_the_next_publication() {
     let node = host.daemon();
     let told = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
     let path = attach(&node, &it.id, &told, Mode::SingleNodeWriter).unwrap();
-    // Taken back by a controller that does not shut out.
+    // The volume is taken back as by a controller that shuts out no client.
     let rows = it.cluster.here().holders(LockTarget::Header(&it.image())).unwrap();
     rows.iter().for_each(|row| {
         it.cluster.here().unlock(LockTarget::Header(&it.image()), row).unwrap();
     });
     let capability = block(Mode::MultiNodeMultiWriter);
     let publication = crate::backend::Publication { node: "n1".into(), capability, read_only: false };
-    // Before a controller has looked, so that it is not shut out.
+    // A controller that shuts out no client publishes again before another one looks: the client stays.
     let off = super::fence::lenient(&it.cluster, "c");
     let again = off.publisher().publish(&call(), &it.id, &publication, &Secrets::default()).unwrap();
     assert_eq!(attach(&node, &it.id, &again, Mode::MultiNodeMultiWriter).unwrap(), path);

@@ -12,7 +12,7 @@ pub(super) fn lost(node: &Rbd, id: &VolumeId, told: &Map) -> Result<Condition> {
     lost_for(node, id, &told["publication"], told)
 }
 
-/// The same of a mapping for another publication than the one it was told of now.
+/// The same for a mapping that was made for another publication than the current one.
 fn lost_for(node: &Rbd, id: &VolumeId, publication: &str, told: &Map) -> Result<Condition> {
     let (volume, secrets, capability) = (Map::new(), Secrets::default(), block(Mode::SingleNodeWriter));
     let capability = &capability;
@@ -42,7 +42,7 @@ fn a_mapping_is_lost_when_its_client_is_shut_out() {
     assert_eq!(lost(&node, &it.id, &told).unwrap(), None);
 }
 
-/// Its entry has expired: it could write, but nobody sees it.
+/// Its entry in the blocklist has expired: the client could write, but has no watch.
 #[test]
 fn a_mapping_is_lost_when_its_client_does_not_watch_for_long() {
     for (lost_watch, is_lost) in [(Duration::from_secs(300), false), (Duration::ZERO, true)] {
@@ -91,7 +91,7 @@ fn a_mapping_of_an_image_that_was_replaced_is_lost() {
     }
 }
 
-/// Nothing tells whether it was shut out since.
+/// Without tools the node cannot tell whether its client was shut out since.
 #[test]
 fn without_tools_a_mapping_is_for_one_publication() {
     let it = scene();
@@ -111,8 +111,8 @@ fn without_tools_a_mapping_is_for_one_publication() {
     }
 }
 
-/// A machine was replaced while it was cut off, and nobody has taken the volume back: the publication is one
-/// of the node, whichever machine that is.
+/// A machine was replaced while it was cut off, and no controller has taken the volume back. The publication
+/// is the node's, so it holds for both machines.
 #[test]
 fn another_machine_of_the_same_name_is_shut_out_before_data_is_touched() {
     for mode in [Mode::SingleNodeWriter, Mode::MultiNodeMultiWriter] {
@@ -139,7 +139,7 @@ fn a_machine_of_the_same_name_that_is_well_is_not_shut_out() {
     assert!(!is_shut_out(&it.cluster, &client) && second.clients().is_empty());
 }
 
-/// Where nobody asks the controller, the nodes publish a volume to themselves, by their names.
+/// Without requests to a controller, nodes publish a volume to themselves, by their names.
 #[test]
 fn a_machine_that_comes_back_ends_no_publication_that_another_of_its_name_has_taken_over() {
     let it = scene();
@@ -156,8 +156,8 @@ fn a_machine_that_comes_back_ends_no_publication_that_another_of_its_name_has_ta
     assert_eq!(given(&it.cluster), [""; 0]);
 }
 
-/// Where nobody asks the controller. The kernel's unmapping was killed: its client is gone, but watches the
-/// image until the cluster forgets it.
+/// No controller is asked. The unmapping in the kernel was killed: its client is gone, but watches the image
+/// until the cluster forgets it.
 #[test]
 fn a_node_waits_until_its_dead_client_is_forgotten() {
     let it = scene();
@@ -174,7 +174,7 @@ fn a_node_waits_until_its_dead_client_is_forgotten() {
     });
     attach_in(&call, &node, &it.id, &Map::new(), &block(Mode::SingleNodeWriter)).unwrap();
     forgets.join().unwrap();
-    // Clients of other machines are for their owners to see to.
+    // The node does not wait for clients of other machines.
     let other = scene();
     other.watch("10.0.0.9:0/1");
     let host = Host::new(&other.cluster);
@@ -188,7 +188,7 @@ fn a_node_waits_until_its_dead_client_is_forgotten() {
     refused(refusal, Kind::Precondition, &["10.0.0.9:0/1"]);
 }
 
-/// Readers are not shut out, and nobody sees them: what they have read before is out of date.
+/// Readers are not shut out, and have no watch and no record: what they have read before is out of date.
 #[test]
 fn what_is_mapped_for_reading_is_for_one_publication() {
     let it = scene();

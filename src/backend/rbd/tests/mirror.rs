@@ -20,7 +20,7 @@ pub(super) fn promotion(force: bool) -> Promotion {
     Promotion { force, accept_loss: false, schedule: None }
 }
 
-/// What is asked of the replication of the scene's volume.
+/// Requests to the replication of the scene's volume.
 impl Scene {
     pub(super) fn ask<T>(&self, ask: impl Fn(&dyn Replication, &Call) -> Result<T>) -> Result<T> {
         ask(self.rbd.replication().unwrap(), &call())
@@ -59,7 +59,7 @@ impl Scene {
         self.cluster.set_mirrored(&self.cluster.at(), &self.id.object, MirrorState::Enabled, primary);
     }
 
-    /// A copy with these mirror snapshots, and what the sites say.
+    /// Makes the volume a copy with these mirror snapshots, and sets what the sites report.
     pub(super) fn set_copy(&self, snapshots: &str, status: &str) {
         self.set(false);
         let (at, name) = (self.cluster.at(), &self.id.object);
@@ -117,7 +117,7 @@ fn a_copy_is_not_changed_and_says_why() {
     refused(volumes.delete(&call(), &deletion, &|| Ok(())), Precondition, &["secondary", "removes the copy"]);
     let header = LockTarget::Header(&it.image());
     assert_eq!(it.cluster.here().holders(header).unwrap(), [], "a lock was left behind");
-    // What changes nothing is allowed.
+    // Requests that change nothing are allowed.
     volumes.expand(&call(), &it.id, &SizeRange { required: GIB, limit: 0 }, &none).unwrap();
     volumes.modify(&call(), &it.id, &Map::new(), &none).unwrap();
     it.publish("n1", Mode::MultiNodeReaderOnly, true).unwrap();
@@ -230,7 +230,7 @@ fn another_schedule_comes_before_the_old_one_goes_and_another_mode_is_refused() 
     refused(it.enable(&journal), Precondition, &["snapshot", "journal", "disable"]);
 }
 
-/// A daemon that was killed at any step is asked again, and so is another controller.
+/// The daemon is killed at each step. The request is repeated to it, and to another controller.
 #[test]
 fn enabling_is_finished_after_a_crash_at_any_step() {
     for fault in [Fault::Before, Fault::After] {
@@ -256,7 +256,7 @@ fn enabling_is_finished_after_a_crash_at_any_step() {
     }
 }
 
-/// Of two controllers one is told that it failed, and finds it done.
+/// One of two controllers is told that its command failed, and finds the image mirrored.
 #[test]
 fn two_controllers_enable_at_once() {
     let it = mirrored_scene();

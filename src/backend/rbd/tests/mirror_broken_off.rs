@@ -1,4 +1,4 @@
-//! Changes of the role that were broken off, by the end of their command.
+//! Changes of the role that were broken off by the end of their command.
 
 use super::mirror::{changes, promotion, terms};
 use super::publish::{refused, scene};
@@ -33,7 +33,7 @@ fn a_promotion_that_was_broken_off_is_made_good() {
     assert!(it.is_primary());
 }
 
-/// The peer would wait for it for ever.
+/// The peer would wait for the rest of the demotion for ever.
 #[test]
 fn a_demotion_that_was_broken_off_is_made_good() {
     let it = scene();
@@ -56,7 +56,7 @@ fn a_demotion_that_was_broken_off_is_made_good() {
     assert_eq!(changes(&it), [""; 0], "UNSAFE: two are primary");
 }
 
-/// The command would promote it, and mix two states.
+/// The command would promote the copy, and mix two states.
 #[test]
 fn a_copy_that_is_not_whole_is_not_made_a_volume_of_its_own() {
     let it = scene();
@@ -82,7 +82,7 @@ fn a_copy_that_was_being_made_a_volume_of_its_own_becomes_one() {
     assert_eq!(it.role(), None);
 }
 
-/// The peer reads the journal on, in which nothing says that it is demoted.
+/// The peer goes on reading the journal, which does not say that the image is demoted.
 #[test]
 fn a_demotion_that_the_journal_does_not_say_is_made_good() {
     let it = scene();

@@ -1,4 +1,4 @@
-//! What a controller remembers of replication, and others have changed since.
+//! What a controller remembers of replication after other controllers have changed it.
 
 use super::mirror::{every, mirrored_scene, promotion, terms};
 use super::publish::Scene;
@@ -6,7 +6,7 @@ use super::*;
 use crate::backend::rbd::tool::cli::mirror_output::recorded;
 use crate::backend::replication::*;
 
-/// What another controller of the same cluster is asked about the volume.
+/// Has another controller of the same cluster change the volume's replication.
 fn by_another(it: &Scene, ask: impl Fn(&dyn Replication, &Call) -> Result<()>) {
     let other = controller(&it.cluster, TWO);
     ask(other.replication().unwrap(), &call()).unwrap();
@@ -16,7 +16,7 @@ fn schedules(it: &Scene) -> Vec<Schedule> {
     it.cluster.schedules_of(&it.cluster.at(), &it.id.object)
 }
 
-/// The side that takes over finds it there.
+/// The side that takes over finds the schedule in the metadata.
 #[test]
 fn a_schedule_is_kept_again_that_another_controller_has_taken_away() {
     let it = mirrored_scene();
@@ -40,7 +40,7 @@ fn a_promotion_leaves_the_schedule_that_was_asked_for_last() {
     assert_eq!(schedules(&it), every(15).into_iter().collect::<Vec<_>>());
 }
 
-/// Enabling gives the volume the id by which its ID is known at the other site.
+/// Enabling mirroring gives the volume the id by which its ID is known at the other site.
 #[test]
 fn a_destination_is_the_same_from_every_controller() {
     let it = mirrored_scene();
@@ -49,7 +49,7 @@ fn a_destination_is_the_same_from_every_controller() {
         let asked = rbd.replication().unwrap().destination(&call(), &it.id, &Secrets::default());
         asked.unwrap().to_string()
     };
-    // It was mirrored by hand, and the record is read before it is enabled here.
+    // The volume was mirrored by hand, and the record is read before mirroring is enabled here.
     it.set(true);
     it.cluster.set_mirror_status(&it.cluster.at(), &it.id.object, recorded::status("healthy-primary"));
     assert!(!destination(&other).ends_with(&it.image()));

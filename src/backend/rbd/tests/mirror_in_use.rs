@@ -1,4 +1,4 @@
-//! Volumes that somebody uses, or is just given, when they are to be demoted, or their features to be
+//! Volumes that a node uses, or is just being given, when they are to be demoted, or their features are to be
 //! changed.
 
 use std::sync::mpsc::channel;
@@ -25,7 +25,7 @@ fn primary() -> Scene {
     it
 }
 
-/// By another controller.
+/// Has this controller demote the volume.
 fn demote(rbd: &Rbd, id: &VolumeId, force: bool) -> Result<()> {
     rbd.replication().unwrap().demote(&call(), id, force, &Secrets::default())
 }
@@ -52,17 +52,17 @@ fn a_volume_in_use_is_not_demoted_unless_by_force() {
     assert_eq!(it.methods(), [&["info", "mirror_snapshots", "lock"], &under_lock[..], &["unlock"]].concat());
     it.demote(false).unwrap();
     assert_eq!(it.methods(), ["info", "mirror_snapshots"], "a repetition");
-    // Nobody writes to what is demoted by librbd.
+    // librbd refuses writes to a demoted image.
     it.set(true);
     it.watch("10.0.0.7:0/1");
     it.demote(true).unwrap();
     assert_eq!(it.role(), Some((MirrorState::Enabled, false)));
 }
 
-/// What is said of a demotion that the peer would not learn of.
+/// Parts of the message about a demotion that the peer would not learn of.
 const NOT_FOLLOWED: [&str; 3] = [crate::csi::NOT_YET, "rbd-mirror there", "force"];
 
-/// Its peer would never copy the demotion, and neither site could promote it.
+/// The peer would never copy the demotion, and neither site could promote the image.
 #[test]
 fn a_volume_is_not_demoted_before_its_peer_follows_unless_by_force() {
     let it = scene();
@@ -87,7 +87,7 @@ fn a_volume_is_not_demoted_before_its_peer_follows_unless_by_force() {
         linked(&[(handover, false), (Primary, true)]);
         it.demote(false).unwrap();
     }
-    // Older ones are not kept for ever, and the first one has none before it: its site knows.
+    // Older snapshots are not kept for ever, and the first one has none before it: the peer's status decides.
     let status = |record| it.cluster.set_mirror_status(&at, &name, recorded::status(record));
     for (record, follows) in [
         ("no-peer-primary", false),
@@ -111,7 +111,7 @@ fn a_volume_is_not_demoted_before_its_peer_follows_unless_by_force() {
     it.demote(true).unwrap();
 }
 
-/// Where nobody has read the journal since, the two would go different ways.
+/// If the peer has not read the journal since, the two images would diverge.
 #[test]
 fn a_volume_with_a_journal_is_not_demoted_before_its_peer_follows() {
     let it = scene();

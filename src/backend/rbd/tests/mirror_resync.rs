@@ -24,7 +24,7 @@ fn a_copy_is_made_anew_once_and_only_from_a_primary() {
         assert!(!it.resync(true).unwrap());
     }
     assert_eq!(changes(&it), ["request_resync"], "it would be copied for ever");
-    // It is gone for some seconds: neither is it deleted, nor absent.
+    // The copy is gone for some seconds: it counts neither as deleted nor as absent.
     it.remove();
     let none = Secrets::default();
     let deletion = crate::backend::Deletion { id: &it.id, snapshots_may_outlive: true, secrets: &none };
@@ -32,7 +32,7 @@ fn a_copy_is_made_anew_once_and_only_from_a_primary() {
     refused(it.resync(true), Unavailable, &["anew"]);
 }
 
-/// Another call's wish is met while this one looks: the image goes, and comes back under another id.
+/// Another call's resync is done while this call looks: the image goes, and comes back under another id.
 #[test]
 fn a_copy_that_is_replaced_meanwhile_is_not_replaced_once_more() {
     for step in 2..=5 {
@@ -81,7 +81,7 @@ fn a_copy_is_ready_when_all_is_here_and_is_left_alone() {
     assert_eq!(changes(&it), [""; 0]);
 }
 
-/// A wish that outlives its reason has the copy deleted whenever it is one again.
+/// A request for a resync that outlives its reason has the image deleted whenever it is a copy again.
 #[test]
 fn a_promotion_takes_the_wish_back() {
     let it = scene();
@@ -105,7 +105,7 @@ fn a_copy_that_is_read_is_not_taken_from_its_readers() {
     assert_eq!(changes(&it), [""; 0]);
 }
 
-/// The ID may have either cluster's name.
+/// The ID may have the name of either cluster.
 #[test]
 fn a_copy_in_making_is_neither_absent_nor_deleted_under_any_of_its_names() {
     let it = scene();

@@ -44,7 +44,7 @@ fn the_schedule_of_the_other_side_is_set_when_a_volume_is_promoted() {
     assert_eq!(after.cluster.schedules_of(&at, &after.id.object), every(60).into_iter().collect::<Vec<_>>());
 }
 
-/// The cluster would take it, and what was written elsewhere meanwhile would be lost.
+/// The cluster would accept the promotion, and what was written elsewhere meanwhile would be lost.
 #[test]
 fn what_was_demoted_here_is_promoted_again_only_by_force_until_something_arrives() {
     let it = scene();
@@ -68,7 +68,7 @@ fn what_was_demoted_here_is_promoted_again_only_by_force_until_something_arrives
     assert!(it.is_primary());
 }
 
-/// It may have been promoted again by force before its site was cut off.
+/// The peer may have been promoted again by force before its site was cut off.
 #[test]
 fn what_says_that_it_is_primary_again_is_passed_over_only_by_force() {
     let it = scene();
@@ -84,7 +84,7 @@ fn what_says_that_it_is_primary_again_is_passed_over_only_by_force() {
     }
 }
 
-/// Journals have no snapshots to tell it by.
+/// A journal has no snapshots that show the demotion.
 #[test]
 fn the_journal_of_what_was_demoted_here_says_so_until_the_peer_s_demotion_arrives() {
     let it = mirrored_scene();
@@ -102,7 +102,7 @@ fn the_journal_of_what_was_demoted_here_says_so_until_the_peer_s_demotion_arrive
     assert_eq!(changes(&it), ["promote"]);
 }
 
-/// Its data is some of what the primary had, and the cluster says that all is well.
+/// The copy has only a part of the primary's data, but the cluster reports that all is well.
 #[test]
 fn the_first_copy_of_a_journal_is_not_promoted_before_it_is_whole() {
     let it = scene();
@@ -114,21 +114,21 @@ fn the_first_copy_of_a_journal_is_not_promoted_before_it_is_whole() {
     it.cluster.set_mirror_status(&at, name, recorded::status("first-copy-secondary"));
     refused(it.promote(&promotion(true)), Precondition, &["never copied whole"]);
     assert!(!it.methods().contains(&"promote_by_force".to_string()), "UNSAFE: it was promoted");
-    // The site was lost before it has taken the snapshot away.
+    // The site was lost before it removed the snapshot.
     it.cluster.set_mirror_status(&at, name, recorded::status("journal-dead-secondary"));
     it.promote(&promotion(true)).unwrap();
     it.cluster.set_mirrored_by(&at, name, MirroringMode::Journal, MirrorState::Enabled, false);
     // Nothing is copied yet.
     it.cluster.set_mirror_status(&at, name, recorded::status("first-copy-secondary"));
     it.cluster.on(&at).remove_snapshot(ImageRef::Name(name), ".rbd-mirror.0f92.6af5").unwrap();
-    // Its volume is a copy of one that was demoted some day.
+    // The volume is a copy of one that was demoted at some time.
     it.cluster.on(&at).set_metadata(name, "cephlet.demoted", "none").unwrap();
     refused(it.promote(&promotion(true)), Precondition, &["empty", "acceptLoss=true"]);
     it.promote(&Promotion { accept_loss: true, ..promotion(true) }).unwrap();
     assert!(it.is_primary());
 }
 
-/// The cluster says that it is promoted, and refuses all that is written to it.
+/// The cluster reports that the image is promoted, but refuses all writes to it.
 #[test]
 fn a_journal_is_promoted_when_the_rbd_mirror_has_let_go_of_it() {
     let it = scene();
@@ -144,7 +144,7 @@ fn a_journal_is_promoted_when_the_rbd_mirror_has_let_go_of_it() {
     for _ in 0..2 {
         refused(it.promote(&promotion(true)), Unavailable, &["is promoted", "rbd-mirror", "restart"]);
     }
-    // The other site's has what is primary here, while it makes its first copy.
+    // The other site's daemon owns the lock of a primary here while it makes its first copy.
     it.cluster.set_mirror_status(&at, name, recorded::status("journal-primary"));
     it.promote(&promotion(true)).unwrap();
     it.cluster.advance(Duration::from_secs(120));
@@ -191,7 +191,7 @@ fn in_the_middle_of_a_copy_force_loses_more_and_takes_a_word_for_it() {
     refused(it.promote(&promotion(true)), Precondition, &["acceptLoss=true"]);
     it.promote(&accept).unwrap();
     assert_eq!(changes(&it), ["promote_by_force"]);
-    // Nothing was ever whole, or something was broken off.
+    // No copy was ever whole, or a promotion was broken off.
     it.set_copy("snapshots-incomplete", "primary-dead-secondary");
     let at = it.cluster.at();
     let snapshots = recorded::snapshots("snapshots-incomplete");
@@ -207,7 +207,7 @@ fn in_the_middle_of_a_copy_force_loses_more_and_takes_a_word_for_it() {
     assert_eq!(changes(&it), [""; 0], "UNSAFE: it was promoted");
 }
 
-/// It is done when the copy is whole, which is waited for.
+/// The promotion waits until the copy is whole.
 #[test]
 fn a_copy_that_is_being_made_is_waited_for() {
     let it = scene();
@@ -274,8 +274,8 @@ const ACTS: [Act; 5] = [
     ("demote", |it| it.set(true), |it| it.demote(false), Some((MirrorState::Enabled, false))),
 ];
 
-/// Whatever one controller does between two steps of the other: both say that it is done, or
-/// one is told to try again, and it is.
+/// Another controller does the same between two steps. Both report success, or the other one is told to try
+/// again; the role is changed.
 #[test]
 fn two_controllers_do_the_same_at_once() {
     for (what, begin, act, end) in ACTS {
@@ -341,7 +341,7 @@ fn a_copy_is_found_by_the_id_of_its_primary_and_under_that_cluster_s_name() {
     let here = Place { cluster: "backup".into(), ..it.id.place.clone() };
     assert_eq!(copy.rbd.canonical(&it.id.place), here);
     assert_eq!(copy.rbd.canonical(&here), here);
-    // By the other cluster's name nothing is meant that is not mirrored.
+    // The other cluster's name means only volumes that are mirrored.
     let find = |id: &VolumeId| copy.rbd.volumes().find(&call(), id, &Secrets::default()).unwrap();
     let other =
         VolumeId { object: volume_object("default", "other"), incarnation: None, place: here.clone() };

@@ -81,27 +81,27 @@ pub(crate) fn controller(cluster: &FakeCluster, tag: &str) -> Rbd {
     controller_of(cluster, tag, &["ceph"])
 }
 
-/// The same of one cluster under several names.
+/// A controller of one cluster that has several names.
 pub(crate) fn controller_of(cluster: &FakeCluster, tag: &str, names: &[&str]) -> Rbd {
     let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
     let named = |name: &&str| Cluster { credentials: Some(credentials.clone()), ..Cluster::named(name) };
     with_timing(Clusters::of(names.iter().map(named)), cluster, tag, timing())
 }
 
-/// The same of these clusters.
+/// A controller of these clusters.
 pub(crate) fn controller_with(clusters: &Arc<Clusters>, cluster: &FakeCluster, tag: &str) -> Rbd {
     with_timing(Arc::clone(clusters), cluster, tag, timing())
 }
 
-/// The same with other pauses and graces.
+/// A controller with other pauses and graces.
 pub(super) fn patient_controller(cluster: &FakeCluster, tag: &str, timing: Timing) -> Rbd {
     let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
     let named = Cluster { credentials: Some(credentials), ..Cluster::named("ceph") };
     with_timing(Clusters::of([named]), cluster, tag, timing)
 }
 
-/// The same, where makers that are dead get a moment only. Beside it a slow machine leaves empty objects of
-/// names ([`without_free_names`]).
+/// A controller that waits only a moment for dead makers. On a slow machine it leaves empty objects of names
+/// ([`without_free_names`]).
 pub(super) fn impatient_controller(cluster: &FakeCluster, tag: &str) -> Rbd {
     let moment = Duration::from_millis(300);
     patient_controller(cluster, tag, Timing { claim_grace: moment, snapshot_claim_grace: moment, ..timing() })
@@ -112,7 +112,7 @@ fn with_timing(clusters: impl Into<Arc<Clusters>>, cluster: &FakeCluster, tag: &
     Rbd::with_timing(clusters.into(), Arc::new(cluster.clone()), mapper(), who, background(cluster, tag))
 }
 
-/// What the controller with this tag has for what is done in the background.
+/// What the controller with this tag has for its work in the background.
 pub(super) fn background(
     cluster: &FakeCluster,
     tag: &str,
@@ -120,7 +120,7 @@ pub(super) fn background(
     (Arc::default(), locks(), renames(cluster, tag))
 }
 
-/// What the controller with this tag has in its journal.
+/// The journal of renames of the controller with this tag.
 pub(super) fn renames(cluster: &FakeCluster, tag: &str) -> Arc<dyn BegunRenames> {
     let empty = || Journal::open(Arc::new(RamDisk::default()), |_| {}).unwrap();
     cluster.renames(tag, || Arc::new(empty()))
@@ -132,7 +132,7 @@ pub(super) fn identity(node: &str, tag: &str) -> Identity {
     Identity { plugin: PLUGIN.into(), node: node.into(), machine, tag: tag.into() }
 }
 
-/// Nothing is waited for that others do, as nobody does anything meanwhile.
+/// The controllers do not wait for others, as nothing else happens meanwhile.
 pub(super) fn timing() -> Timing {
     let (nothing, short) = (Duration::ZERO, Duration::from_millis(1));
     Timing {
@@ -163,7 +163,7 @@ pub(super) fn place(pool: &str) -> Place {
     Place { backend: "rbd".into(), cluster: "ceph".into(), pool: pool.into(), namespace: String::new() }
 }
 
-/// A volume of at least `required` bytes, as somebody asks for it.
+/// A request for a volume of at least `required` bytes.
 pub(crate) fn wanted(name: &str, required: u64, origin: Option<Origin>) -> NewVolume {
     let source = origin.map(|origin| match &origin {
         Origin::Snapshot(id) => (Source::Snapshot(id.to_string()), origin),
@@ -186,7 +186,7 @@ pub(crate) fn wanted(name: &str, required: u64, origin: Option<Origin>) -> NewVo
     }
 }
 
-/// Waits for what a thread does: a defect fails the test and does not hang it.
+/// Waits for something that a thread does. A defect fails the test instead of hanging it.
 #[track_caller]
 pub(super) fn await_that(happens: impl Fn() -> bool) {
     let end = Instant::now() + SOON;
@@ -201,7 +201,7 @@ pub(super) fn do_jobs(rbd: &Rbd) {
     do_jobs_due_within(rbd, Duration::ZERO);
 }
 
-/// The same with jobs that are due later, if it is not much later.
+/// Does the jobs that are due within this time.
 pub(super) fn do_jobs_due_within(rbd: &Rbd, time: Duration) {
     rbd.context.jobs.queue.work_off(time);
 }
@@ -219,7 +219,7 @@ pub(super) fn without_drawn(dump: &str) -> String {
     )
 }
 
-/// A dump without the empty objects of names that nobody claims.
+/// A dump without the empty objects of names that no volume or snapshot claims.
 pub(super) fn without_free_names(dump: &str) -> String {
     let is_free = |line: &&str| ["claim ", "object name "].iter().any(|it| line.starts_with(it));
     dump.lines().filter(|line| !is_free(line) || line.contains(": ")).collect::<Vec<_>>().join("\n")

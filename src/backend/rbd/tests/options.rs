@@ -29,7 +29,7 @@ fn a_volume_has_the_lock_that_writers_need_whatever_the_default() {
     cluster.set_options("rbd", |options| options.features = ["layering".to_string()].into());
     let volume = create(&rbd, &wanted("volume", GIB, None)).unwrap().id;
     assert_eq!(features_of(&cluster, &volume), ["exclusive-lock", "layering"]);
-    // What its source lacks a copy has.
+    // A copy has the feature that its source lacks.
     let source = create(&rbd, &with_features("source", "layering", Mode::MultiNodeReaderOnly)).unwrap().id;
     assert_eq!(features_of(&cluster, &source), ["layering"]);
     let snap = snapshot(&rbd, &source, "snap").unwrap().id;
@@ -85,7 +85,7 @@ fn an_image_in_use_is_not_removed_by_way_of_the_trash() {
     assert_eq!(cluster.dump(), "");
 }
 
-/// In such a pool the name of a volume means an operator's image in the trash.
+/// In such a pool an image in the trash that has the name of a volume is an operator's.
 #[test]
 fn what_a_killed_removal_left_in_the_trash_is_purged_and_an_operators_is_not() {
     let cluster = FakeCluster::new();
@@ -94,7 +94,7 @@ fn what_a_killed_removal_left_in_the_trash_is_purged_and_an_operators_is_not() {
     let [id, by_hand] = ["volume", "other"].map(|name| create(&rbd, &wanted(name, GIB, None)).unwrap().id);
     cluster.put_aside(&cluster.at(), &by_hand.object);
     delete(&rbd, &id).unwrap();
-    // Looked up, its former name, locked by ourselves, locked anew, its clients: the removal.
+    // Before the removal: the look-up, the former name, our own lock, the lock taken anew, the clients.
     let removal = 9;
     cluster.fail_at(removal, Fault::After);
     do_jobs(&rbd);
@@ -120,7 +120,7 @@ fn an_image_gets_no_more_snapshots_than_the_kernel_takes() {
     refused(snapshot(&rbd, &source, "more"), Kind::NoSpace, &parts);
     let another = wanted("another", 0, Some(Origin::Volume(source.clone())));
     refused(create(&rbd, &another), Kind::NoSpace, &parts);
-    // What was acknowledged stays so, also by a controller that remembers nothing.
+    // Acknowledged requests succeed again, also by a controller that remembers nothing.
     let cold = controller(&cluster, TWO);
     assert_eq!(snapshot(&cold, &source, "last").unwrap().id, last.id);
     create(&cold, &copy).unwrap();

@@ -11,7 +11,7 @@ use crate::jobs::{RETRY, Requeue};
 use super::delete::{delete, delete_snapshot, with_volume};
 use super::*;
 
-/// A volume with two clones of its snapshot, deleted with it.
+/// Two clones of a snapshot of a volume; volume and snapshot are deleted.
 fn parent_with_clones(size: u64) -> (FakeCluster, Rbd, [VolumeId; 2]) {
     let (cluster, rbd, source) = with_volume(size);
     let taken = snapshot(&rbd, &source, "s").unwrap().id;
@@ -29,7 +29,7 @@ fn retained(cluster: &FakeCluster) -> Vec<String> {
     images.into_iter().filter(|name| names::id_of_retained(name).is_some()).collect()
 }
 
-/// The hourly look.
+/// Does the hourly look.
 fn sweep(cluster: &FakeCluster, rbd: &Rbd) {
     // The lock on a retained image runs out.
     cluster.advance(Duration::from_secs(400));
@@ -91,8 +91,8 @@ fn what_others_have_left_is_found_at_the_start_and_later() {
     }
 }
 
-/// A removal that is killed may have let go of the parent: then nothing leads from one to the other any more,
-/// and the next sweep finds it.
+/// A killed removal may have let go of the parent. Then nothing leads from the clone to the parent any more,
+/// and the next sweep finds the parent.
 #[test]
 fn a_parent_goes_also_where_the_removal_of_its_last_clone_is_killed() {
     for fault in [Fault::Before, Fault::HalfMade, Fault::HalfMoved, Fault::After] {
@@ -113,7 +113,7 @@ fn a_parent_goes_also_where_the_removal_of_its_last_clone_is_killed() {
     }
 }
 
-/// As above, and the clone is a copy that is not finished: what is left of it tells no parent.
+/// As above, but the clone is an unfinished copy: what is left of it does not name a parent.
 #[test]
 fn a_parent_goes_also_with_a_copy_whose_removal_is_killed() {
     let kills = (1..=10).flat_map(|step| (1..=6).map(move |later| (step, later)));
@@ -130,7 +130,7 @@ fn a_parent_goes_also_with_a_copy_whose_removal_is_killed() {
         cluster.restart();
         delete(&rbd, &source).unwrap();
         delete_snapshot(&rbd, &taken).unwrap();
-        // Also where only its creation's answer is lost.
+        // Also if only the answer to its creation is lost.
         let id = VolumeId { object: volume_object("default", "copy"), incarnation: None, ..source.clone() };
         if copy.is_ok() || cluster.dump().contains(&id.object) {
             delete(&rbd, &id).unwrap();
@@ -141,7 +141,7 @@ fn a_parent_goes_also_with_a_copy_whose_removal_is_killed() {
     }
 }
 
-/// A removal that is killed may have let go of the parent's snapshot, which stays in the trash then.
+/// A killed removal may have let go of the parent's snapshot, which then stays in the trash.
 #[test]
 fn a_parent_goes_also_with_a_snapshot_that_no_clone_reads_from() {
     let (cluster, rbd, clones) = parent_with_clones(1);

@@ -1,4 +1,4 @@
-//! To whom a volume is given, and to whom not.
+//! Which nodes a volume is given to, and which not.
 
 use super::*;
 use crate::backend::Publication;
@@ -38,7 +38,7 @@ pub(super) fn unpublish(rbd: &Rbd, id: &VolumeId, node: Option<&str>) -> Result<
     rbd.publisher().unpublish(&call(), id, node, &Secrets::default()).map(drop)
 }
 
-/// The nodes that hold the volume for good, by the dump.
+/// The nodes that the volume is given to for good, by the dump.
 pub(super) fn given(cluster: &FakeCluster) -> Vec<String> {
     let dump = cluster.dump();
     let node = |line: &str| Some(line.split_once(": ")?.1.split(' ').next()?.to_string());
@@ -81,7 +81,7 @@ pub(super) fn refused<T: std::fmt::Debug>(outcome: Result<T>, kind: Kind, parts:
     parts.iter().for_each(|part| assert!(error.message().contains(part), "{error} should mention {part:?}"));
 }
 
-/// A second publication after a first one: node, mode, read-only, and what comes of it.
+/// A second publication after a first one: node, mode, read-only, and the outcome.
 type Case =
     ((&'static str, Mode, bool), (&'static str, Mode, bool), std::result::Result<(), (Kind, &'static str)>);
 
@@ -258,7 +258,7 @@ fn the_nodes_own_mapping_does_not_block_a_repeat_but_the_next_node() {
     let first = it.publish("n1", Mode::SingleNodeWriter, false).unwrap();
     it.watch("10.0.0.1:0/1");
     assert_eq!(it.publish("n1", Mode::SingleNodeWriter, false).unwrap(), first);
-    // Given up, but still mapped.
+    // The node has given the volume up, but its image is still mapped.
     unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
     refused(it.publish("n2", Mode::SingleNodeWriter, false), Kind::Precondition, &["10.0.0.1:0/1"]);
     it.cluster.unwatch("10.0.0.1:0/1");
@@ -366,7 +366,7 @@ fn publishing_takes_few_processes() {
     assert_eq!(it.methods(), ["holders", "info"]);
     it.cluster.advance(Duration::from_secs(61));
     unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
-    // The last one only until a node has written a client down.
+    // The last step is needed only until a node has recorded a client.
     assert_eq!(it.methods(), ["holders", "unlock", "holders", "holders"]);
     unpublish(&it.rbd, &it.id, Some("n1")).unwrap();
     assert_eq!(it.methods(), ["holders", "info", "holders", "holders"]);

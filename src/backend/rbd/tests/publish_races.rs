@@ -74,7 +74,7 @@ fn a_client_that_comes_before_the_last_look_is_seen_by_both_controllers() {
 fn a_volume_that_vanishes_meanwhile_is_not_found_and_leaves_nothing() {
     for mode in [Mode::SingleNodeWriter, Mode::MultiNodeReaderOnly] {
         for again in [false, true] {
-            // After the lock is taken nobody else deletes it.
+            // The volume is deleted before the lock is taken: afterwards no controller deletes it.
             let it = scene();
             let object = it.id.object.clone();
             it.cluster.on_step(1, move |cluster| {
@@ -95,7 +95,7 @@ fn one_who_was_kept_waiting_for_too_long_gets_nothing() {
     for mode in [Mode::SingleNodeWriter, Mode::MultiNodeSingleWriter] {
         let it = scene();
         let (id, other) = (it.id.clone(), controller(&it.cluster, TWO));
-        // The first has asked for the lock and looks who has the image open.
+        // The first controller has asked for the lock, and looks which clients have the image open.
         it.cluster.on_step(4, move |cluster| {
             cluster.advance(Duration::from_secs(61));
             publish(&other, &id, "n2", mode, false).unwrap();
@@ -145,7 +145,7 @@ fn a_crash_at_any_step_is_healed_by_a_repeat() {
                 break;
             }
             it.cluster.restart();
-            // A daemon that has lost all it knew.
+            // A daemon that remembers nothing.
             let rbd = controller(&it.cluster, ONE);
             publish(&rbd, &it.id, "n1", mode, false)
                 .unwrap_or_else(|error| panic!("{mode:?}, {fault:?} at {k}: {error}"));

@@ -1,4 +1,4 @@
-//! Limits of a volume that is there.
+//! Limits of a volume that exists.
 
 use super::publish::{refused, scene};
 use super::*;

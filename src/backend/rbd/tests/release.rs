@@ -1,5 +1,5 @@
-//! Deleting volumes that their snapshots may not outlive: a snapshot keeps the volume as it is, whoever takes
-//! it, whenever.
+//! Deleting volumes that their snapshots may not outlive: a snapshot keeps the volume as it is, no matter
+//! when and by which controller it is taken.
 
 use std::sync::Arc;
 
@@ -66,8 +66,8 @@ fn copies_keep_nothing() {
     assert_eq!(cluster.dump(), "");
 }
 
-/// Has another controller take a snapshot after every step of a deletion, one after the other. A snapshot
-/// that was acknowledged is one of a volume that is there; one that a large volume gets after the look at it
+/// Has another controller take a snapshot after each step of a deletion, one step in each run. The volume of
+/// an acknowledged snapshot exists. Only a snapshot that a large volume gets after the look for snapshots
 /// outlives the volume.
 #[test]
 fn a_snapshot_that_is_taken_meanwhile_keeps_the_volume() {

@@ -46,7 +46,7 @@ fn a_large_volume_is_removed_in_the_background() {
 fn a_deletion_that_another_controller_has_done_is_done_and_one_that_it_has_begun_is_not() {
     let (cluster, one, id) = with_volume(5);
     let two = controller(&cluster, TWO);
-    // Locked, looked up.
+    // After the lock and the look-up.
     cluster.crash_at(3, Fault::Before);
     delete(&one, &id).unwrap_err();
     cluster.restart();
@@ -114,7 +114,7 @@ fn another_image_that_was_renamed_in_its_place_is_taken_back() {
     }
 }
 
-/// As above, and the daemon dies before it takes it back.
+/// As above, but the daemon dies before it undoes the rename.
 #[test]
 fn an_image_that_has_the_name_of_a_retained_one_by_mistake_stays() {
     for aside_goes in [false, true] {
@@ -134,12 +134,12 @@ fn an_image_that_has_the_name_of_a_retained_one_by_mistake_stays() {
     }
 }
 
-/// A killed rename has left both names. The image was removed by the one that the directory has, and the
-/// other would be taken by nothing.
+/// A killed rename has left both names. The image is removed by the directory's name, and the other name
+/// would stay taken without an image.
 #[test]
 fn a_retained_image_takes_the_name_with_it_that_the_volume_had() {
     let (cluster, rbd, id) = with_volume(5);
-    // Locked, looked up, its clients, its name written down.
+    // The steps before: the lock, the look-up, the look at the clients, the record of the name.
     cluster.crash_at(5, Fault::HalfMoved);
     delete(&rbd, &id).unwrap_err();
     cluster.restart();
@@ -200,7 +200,7 @@ fn a_large_image_that_takes_long_keeps_no_other_from_going() {
     delete(&rbd, &large).unwrap();
     let (entered, hangs) = mpsc::channel();
     let (go, released) = mpsc::channel::<()>();
-    // Looked up by one job, and by the next; its former name; our own lock, taken anew; the removal.
+    // The steps: a look-up by each job, the former name, our own lock taken anew, and then the removal.
     cluster.on_step(1 + 1 + 2 + 4 + 1, move |_| {
         entered.send(()).unwrap();
         released.recv().unwrap();

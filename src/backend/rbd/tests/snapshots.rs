@@ -21,7 +21,7 @@ impl Scene {
         Self::of(controller)
     }
 
-    /// One whose controllers wait for each other's dead for a moment only.
+    /// A scene whose controllers wait only a moment for dead controllers.
     fn impatient() -> Self {
         Self::of(impatient_controller)
     }
@@ -35,7 +35,7 @@ impl Scene {
         Self { cluster, rbd, source, other }
     }
 
-    /// The methods of the tool that were called since, without their arguments.
+    /// The methods of the tool that were called since the last look, without their arguments.
     fn steps(&self) -> Vec<String> {
         let steps = self.cluster.steps();
         self.cluster.forget_steps();
@@ -273,7 +273,7 @@ fn after_a_crash_at_any_step_the_same_deletion_leaves_nothing() {
     }
 }
 
-/// What must hold whatever happened: a claimed snapshot is there.
+/// Asserts that every claimed snapshot exists.
 fn sound(scene: &Scene, what: &str) {
     let dump = scene.cluster.dump();
     let claimed = dump.lines().filter_map(|line| {
@@ -285,8 +285,8 @@ fn sound(scene: &Scene, what: &str) {
     }
 }
 
-/// After this step of the taking its name is claimed. Who stands still there for the whole grace leaves a
-/// snapshot that no name stands for.
+/// After this step of a creation the name is claimed. A controller that stands still there for the whole
+/// grace leaves a snapshot that no name stands for.
 const CLAIMED: u64 = 2;
 
 #[test]
@@ -358,7 +358,7 @@ fn a_snapshot_may_be_deleted_and_taken_at_once() {
     }
 }
 
-/// A later cephlet's claim is in use, whatever it means.
+/// A claim of a later version counts as in use, even though it cannot be read.
 #[test]
 fn the_claim_of_a_later_version_is_left_alone() {
     let scene = Scene::new();

@@ -145,7 +145,7 @@ fn snapshots_that_another_controller_made_a_copy_from_go_after_a_day() {
     assert!(!left.contains(TWO) && left.contains("by-hand"), "{left}");
 }
 
-/// What was left without a restart is found by the next look, which asks for no list of all images.
+/// The next look finds what was left without a restart, and needs no list of all images.
 #[test]
 fn what_was_left_since_the_start_goes_within_the_hour() {
     let cluster = FakeCluster::new();
@@ -167,7 +167,7 @@ fn what_was_left_since_the_start_goes_within_the_hour() {
 
 #[test]
 fn what_cannot_be_listed_keeps_nothing_else_from_being_swept() {
-    // The list, the names, the trash.
+    // The steps: the list, the names, the trash.
     for step in [1, 2, 3] {
         let (cluster, dies, id) = with_volume(5);
         delete(&dies, &id).unwrap();
@@ -209,7 +209,7 @@ fn copies_of_a_controller_that_never_comes_back_are_found_by_the_others() {
     assert_eq!(cluster.dump(), "");
 }
 
-/// The snapshot stays where the command that clones from it does not end in time.
+/// The snapshot stays if the command that clones from it does not end in time.
 #[test]
 fn what_a_copy_was_made_from_goes_with_what_is_left_of_it() {
     for step in 1..=12 {
@@ -254,7 +254,7 @@ fn volumes_held_for_snapshots_that_are_gone_go() {
     assert!(!cluster.dump().contains("csi-held-"), "{}", cluster.dump());
 }
 
-/// Only an image whose name is never used again was moved there by a removal.
+/// A removal moves to the trash only images whose names are never used again.
 #[test]
 fn what_an_operator_put_into_the_trash_stays() {
     let (cluster, rbd, id) = with_volume(5);
@@ -294,7 +294,7 @@ fn a_cluster_that_hangs_keeps_back_no_other() {
     rbd.context.jobs.queue.start();
     sweep_soon(&rbd, "away");
     hangs.recv().unwrap();
-    // Both are one cluster here, where the same is left.
+    // Both names mean one cluster here, with the same leftovers.
     image(&cluster, &format!("csi-tmp-{ONE}-{DIGITS}"));
     sweep_soon(&rbd, "ceph");
     await_that(|| cluster.dump().is_empty());

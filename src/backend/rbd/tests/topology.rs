@@ -1,4 +1,4 @@
-//! Volumes whose pool topology chooses: where they go, and what they say of it.
+//! Volumes whose pool is chosen by topology: where they go, and which topology they report.
 
 use super::delete::delete;
 use super::*;
@@ -12,7 +12,7 @@ use crate::ids::registered_object;
 /// The pools, with the zone that each is in.
 const POOLS: [(&str, &str); 3] = [("one", "1"), ("two", "2"), ("three", "3")];
 
-/// A cluster with a pool in each zone, and one without any.
+/// A cluster with a pool in each zone, and a pool without a zone.
 pub(super) fn three_zones() -> FakeCluster {
     let cluster = FakeCluster::new();
     for (pool, zone) in POOLS {
@@ -27,7 +27,7 @@ fn segments(zone: &str) -> Map {
     Map::from([(format!("{PLUGIN}/zone"), zone.to_string())])
 }
 
-/// A volume that is wanted in one of these zones.
+/// A request for a volume in one of these zones.
 pub(super) fn wanted_in(name: &str, preferred: &[&str], requisite: &[&str]) -> NewVolume {
     let all = |zones: &[&str]| zones.iter().map(|zone| segments(zone)).collect();
     let topology = Some(TopologyRequirement { preferred: all(preferred), requisite: all(requisite) });
@@ -35,7 +35,7 @@ pub(super) fn wanted_in(name: &str, preferred: &[&str], requisite: &[&str]) -> N
     NewVolume { object, topology, ..wanted(name, GIB, None) }
 }
 
-/// What a volume says of a zone that it names.
+/// The topology that a volume reports if it names this zone.
 fn told(zone: &str) -> [Map; 2] {
     [segments(zone), Map::from([(format!("{PLUGIN}/takes.zone.{zone}"), "true".to_string())])]
 }
@@ -97,7 +97,7 @@ fn no_pool_that_fits_is_refused_with_those_there_are() {
         assert!(error.message().contains(part), "{error}");
     }
     assert!(!cluster.dump().contains("claim"));
-    // A label that was written a moment ago counts, and a pool that was made since its room was asked for.
+    // A label that was just written counts, and so does a pool that was made since its room was asked for.
     create(&rbd, &wanted_in("drawn", &[], &["1", "2"])).unwrap();
     cluster.add_pool("nine");
     cluster.label("nine", "cephlet.zone", "9");

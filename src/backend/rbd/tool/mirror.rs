@@ -1,4 +1,4 @@
-//! What a cluster says of mirrored images, and how it is told to mirror them.
+//! What a cluster reports about mirrored images, and how it is told to mirror them.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -7,37 +7,37 @@ use crate::backend::MirroringMode;
 use crate::backend::replication::Schedule;
 use crate::error::Result;
 
-/// That an image is mirrored, and which part it has.
+/// How an image is mirrored, and which role it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mirroring {
     /// By snapshots, or by a journal.
     pub mode: MirroringMode,
-    /// Whether it is, will be or was.
+    /// How far the mirroring is.
     pub state: MirrorState,
-    /// It is the one that is written to. While mirroring ends this says nothing.
+    /// Whether the image is the one that is written to. Means nothing while mirroring ends.
     pub primary: bool,
-    /// The same on all clusters that have the image.
+    /// An id that is the same on all clusters that have the image.
     pub global_id: String,
 }
 
 /// How far the mirroring of an image is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MirrorState {
-    /// It begins.
+    /// Mirroring begins.
     Creating,
-    /// It is there.
+    /// The image is mirrored.
     Enabled,
-    /// It ends, or its end was broken off.
+    /// Mirroring ends, or its end was broken off.
     Disabling,
 }
 
 impl Mirroring {
-    /// Whether this is a copy that follows another.
+    /// Whether this image is a copy that follows another one.
     pub fn is_secondary(&self) -> bool {
         self.state != MirrorState::Disabling && !self.primary
     }
 
-    /// Whether this is the one that others follow.
+    /// Whether this image is the one that copies follow.
     pub fn is_primary(&self) -> bool {
         self.state == MirrorState::Enabled && self.primary
     }
@@ -46,20 +46,20 @@ impl Mirroring {
 /// How a pool, or a namespace of it, is mirrored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorPool {
-    /// What is mirrored of it.
+    /// Which of its images are mirrored.
     pub scope: MirrorScope,
     /// The sites that it is mirrored to, by their names.
     pub peers: Vec<String>,
 }
 
-/// What of a pool is mirrored.
+/// Which images of a pool are mirrored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MirrorScope {
     /// Nothing.
     Nothing,
-    /// Images that were chosen.
+    /// Images that an operator or cephlet chose.
     Images,
-    /// All images with a journal, which cannot be chosen.
+    /// All images with a journal; single images cannot be chosen.
     Pool,
 }
 
@@ -74,49 +74,49 @@ pub enum Replay {
     Starting,
     /// It follows the primary.
     Replaying,
-    /// It does not: the image is the primary, or it was stopped.
+    /// It does not copy: the image is the primary, or copying was stopped.
     Stopped,
 }
 
-/// What one site says of an image. It is up to half a minute old.
+/// What one site reports about an image. It is up to half a minute old.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteStatus {
     /// The site's name; empty for our own.
     pub site: String,
-    /// Its daemon of rbd-mirror gives signs of life.
+    /// Whether the site's rbd-mirror daemon gives signs of life.
     pub is_up: bool,
-    /// What it does.
+    /// What the daemon does.
     pub replay: Replay,
-    /// What it says in words.
+    /// The daemon's report in words.
     pub description: String,
-    /// How far it is.
+    /// How far the copying is.
     pub progress: Progress,
-    /// When it said so; None where it never did.
+    /// When the daemon reported this; None if it never did.
     pub updated: Option<SystemTime>,
 }
 
 impl SiteStatus {
-    /// Whether it takes its own image for the primary one.
+    /// Whether the site's daemon is up and takes its own image for the primary one.
     pub fn is_primary(&self) -> bool {
         self.is_up && self.was_primary()
     }
 
-    /// The same of when it gave a sign of life last.
+    /// The same by the daemon's last report, even if it is down now.
     pub fn was_primary(&self) -> bool {
         self.replay == Replay::Stopped && self.description.contains("local image is primary")
     }
 }
 
-/// How far the copying of an image is, as far as it is said.
+/// How far the copying of an image is, as far as the site reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// From when the newest state is that was copied whole.
+    /// The time of the newest state that was copied whole.
     pub copied: Option<SystemTime>,
     /// How many bytes the last copying took.
     pub bytes: Option<u64>,
-    /// How many seconds it took.
+    /// How many seconds the last copying took.
     pub seconds: Option<u64>,
-    /// With a journal: how many entries are not copied.
+    /// With a journal: how many entries are not copied yet.
     pub behind: Option<u64>,
 }
 
@@ -125,7 +125,7 @@ pub struct Progress {
 pub struct MirrorStatus {
     /// Our own site.
     pub own: SiteStatus,
-    /// The others. A primary has one for each secondary, a secondary has one for the primary.
+    /// The other sites. A primary has an entry for each secondary, a secondary has one for the primary.
     pub peers: Vec<SiteStatus>,
 }
 
@@ -134,15 +134,15 @@ pub struct MirrorStatus {
 pub struct MirrorSnapshot {
     /// Its number.
     pub id: u64,
-    /// Whose state it is.
+    /// What it is the state of.
     pub kind: MirrorSnapshotKind,
-    /// It was copied whole. One that was taken here always is.
+    /// It was copied whole. A snapshot that was taken here always is.
     pub complete: bool,
     /// How many objects of it were copied.
     pub objects: u64,
     /// A peer has not begun to copy anything newer.
     pub linked: bool,
-    /// When it was taken or, of a copy, begun.
+    /// When the snapshot was taken or, for a copy, when copying began.
     pub created: SystemTime,
 }
 
@@ -157,16 +157,16 @@ pub enum MirrorSnapshotKind {
     Copy,
     /// A copy of the primary at the moment it was demoted: there is no primary.
     CopyOfDemoted,
-    /// Nothing: a promotion by force has begun on top of what is below.
+    /// No image: a promotion by force has begun on top of the state below.
     Orphan,
 }
 
-/// What came of a promotion.
+/// The outcome of a promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promoted {
-    /// It is the primary now.
+    /// The image is the primary now.
     Done,
-    /// Another is, or its demotion has not arrived here.
+    /// Another image is the primary, or its demotion has not arrived here.
     PeerIsPrimary,
 }
 
@@ -189,39 +189,39 @@ pub trait MirrorTool {
     /// The snapshots by which an image is mirrored; None where it is absent.
     fn mirror_snapshots(&self, image: &str) -> Result<Option<Vec<MirrorSnapshot>>>;
 
-    /// Whether nothing is written under the newest tag in the journal of an image: what changes its role
-    /// makes a tag, and then writes an entry under it, by which the peer learns of that.
+    /// Whether the newest tag in an image's journal has no entry. A change of role makes a tag, and then
+    /// writes an entry under it, from which the peer learns of the change.
     fn has_bare_tag(&self, image: &str, id: &str) -> Result<bool>;
 
-    /// Begins to mirror an image that is not mirrored. Fails also where it is by now.
+    /// Begins to mirror an image. Fails if the image is mirrored already.
     fn enable_mirroring(&self, image: &str, mode: MirroringMode) -> Result<()>;
 
-    /// Ends it. Of a primary the copies are deleted; a copy takes `force`, by which it is promoted as by
-    /// [`Self::promote_by_force`], and becomes an image of its own.
+    /// Ends the mirroring of an image. The copies of a primary are deleted. A copy needs `force`, which
+    /// promotes it like [`Self::promote_by_force`] and makes it an image of its own.
     fn disable_mirroring(&self, image: &str, force: bool) -> Result<()>;
 
-    /// Makes a copy the primary. Fails also where it is by now.
+    /// Makes a copy the primary. Fails if it is the primary already.
     fn promote(&self, image: &str) -> Result<Promoted>;
 
-    /// The same whatever the peer is. Takes as long as it takes, is never broken off, and outlives the
-    /// daemon; no second one is begun on this host meanwhile.
+    /// Makes a copy the primary, in any state of the peer. Has no time limit, is never broken off, and
+    /// outlives the daemon. No second one is begun on this host meanwhile.
     fn promote_by_force(&self, image: &str) -> Result<()>;
 
-    /// Whether that is under way on this host, begun by this daemon or one before it.
+    /// Whether a promotion by force is under way on this host, begun by this daemon or an earlier one.
     fn is_promoted_by_force(&self, image: &str) -> Result<bool>;
 
-    /// Makes a primary a copy, even one that is in use. Fails also where it is by now.
+    /// Makes a primary a copy, even if it is in use. Fails if it is a copy already.
     fn demote(&self, image: &str) -> Result<()>;
 
     /// Asks rbd-mirror to delete a copy and to make it anew.
     fn request_resync(&self, image: &str) -> Result<()>;
 
-    /// When snapshots of an image are taken, which is mirrored by snapshots.
+    /// The schedules of an image that is mirrored by snapshots.
     fn schedules(&self, image: &str) -> Result<Vec<Schedule>>;
 
-    /// Adds a schedule, or finds it.
+    /// Adds a schedule; one that exists is no error.
     fn add_schedule(&self, image: &str, schedule: &Schedule) -> Result<()>;
 
-    /// Removes a schedule, or all of an image.
+    /// Removes one schedule of an image, or all of them.
     fn remove_schedule(&self, image: &str, schedule: Option<&Schedule>) -> Result<()>;
 }

@@ -2,9 +2,9 @@
 //! command lines, exit statuses or texts; a session that keeps its connection can stand in for the command
 //! line.
 //!
-//! What a caller must tell apart is in the answer (an absent image, a name that is taken); what nobody can go
-//! on from is an [`Error`](crate::error::Error): cluster not reachable, key refused, no such pool or
-//! namespace, not permitted, cluster full.
+//! Cases that a caller must tell apart are answers (an absent image, a name that is taken). A failure that
+//! ends the caller's work is an [`Error`](crate::error::Error): cluster not reachable, key refused, no such
+//! pool or namespace, not permitted, cluster full.
 
 pub mod cli;
 #[cfg(test)]
@@ -55,31 +55,30 @@ pub trait ImageTool {
     /// All images with their snapshots, by name.
     fn list(&self) -> Result<Vec<ListedImage>>;
 
-    /// The names of all images, with those that are half made or half removed, which no entry of
-    /// [`list`](Self::list) shows.
+    /// The names of all images, half-made and half-removed ones included, which [`list`](Self::list) omits.
     fn names(&self) -> Result<Vec<String>>;
 
     /// The options of a pool; None where there is no such pool.
     fn pool_options(&self) -> Result<Option<PoolOptions>>;
 
-    /// Removes an image without snapshots, or moves it to the trash where the [pool](PoolOptions) says so.
-    /// [`Removed::Absent`] does not prove that it is gone: see there.
+    /// Removes an image without snapshots, or moves it to the trash if the [pool](PoolOptions) asks for that.
+    /// [`Removed::Absent`] does not prove that the image is gone: see there.
     fn remove(&self, image: &str) -> Result<Removed>;
 
-    /// The same of a large image. Takes as long as it takes.
+    /// Removes a large image like [`remove`](Self::remove), but without a time limit.
     fn remove_large(&self, image: &str) -> Result<Removed>;
 
-    /// Gives an image another name. [`Renamed::Done`] does not prove that it has it: see there.
+    /// Renames an image. [`Renamed::Done`] does not prove that it has the new name: see there.
     fn rename(&self, from: &str, to: &str) -> Result<Renamed>;
 
-    /// Takes a name away that a killed renaming left beside the image's own; the image stays, where
-    /// [`remove`](Self::remove) would destroy it. A name that is gone is no error.
+    /// Removes the second name that a killed rename left of an image. The image stays;
+    /// [`remove`](Self::remove) by that name would destroy it. A name that is gone is no error.
     fn remove_name(&self, name: &str) -> Result<()>;
 
     /// Sets the size of an image to `size` bytes. Never makes it smaller: that is an error.
     fn resize(&self, image: &str, size: u64) -> Result<Changed>;
 
-    /// Who has the image open; None where it is absent.
+    /// The clients that have the image open; None where the image is absent.
     fn watchers(&self, image: &str) -> Result<Option<Vec<Watcher>>>;
 }
 
@@ -94,29 +93,29 @@ pub trait SnapshotTool {
     /// Deletes a snapshot; one with clones goes to the image's trash.
     fn remove_snapshot(&self, image: ImageRef<'_>, snapshot: &str) -> Result<Removed>;
 
-    /// Whether clones read from the snapshots of an image, those in its trash included; not where it is
+    /// Whether clones read from the snapshots of an image, those in its trash included; false if the image is
     /// absent.
     fn has_clones(&self, image: &str) -> Result<bool>;
 
-    /// Deletes a snapshot, or takes it from its image's trash, both by their ids. librbd looks up the name,
-    /// and where another client owns the image's lock, has that delete what the name stands for by then.
+    /// Deletes a snapshot, also from its image's trash, both by their ids. librbd looks up the name. If
+    /// another client owns the image's lock, that client deletes the snapshot that has the name by then.
     fn remove_snapshot_by_number(&self, image: &str, snapshot: u64) -> Result<RemovedByNumber>;
 
     /// Makes a clone (version 2); None where image or snapshot are absent.
     fn clone_image(&self, clone: &NewClone<'_>) -> Result<Option<Made>>;
 
-    /// Copies into a clone all that it reads from its parent, and parts it from that. Takes as long as it
-    /// takes. Never to be repeated where it failed or was killed, while its object map is relied on: a second
-    /// one may lose data.
+    /// Copies into a clone all data that it reads from its parent, and detaches it from the parent. Has no
+    /// time limit. After a failure or a kill it must not be repeated while the object map is relied on: a
+    /// second flatten may lose data.
     fn flatten(&self, image: &str) -> Result<Changed>;
 
-    /// Takes features from an image that has all of them.
+    /// Disables features of an image that has all of them.
     fn disable_features(&self, image: &str, features: &[&str]) -> Result<Changed>;
 
-    /// Gives features to an image that has none of them. An object map begins as one that is not relied on.
+    /// Enables features of an image that has none of them. An object map is not relied on at first.
     fn enable_features(&self, image: &str, features: &[&str]) -> Result<Changed>;
 
-    /// Writes down in the object map of an image which of its objects there are, so that it is relied on.
+    /// Rebuilds an image's object map from the objects that exist, so that it is relied on.
     fn rebuild_object_map(&self, image: &str) -> Result<Changed>;
 }
 
@@ -126,8 +125,8 @@ pub trait TrashTool {
     /// these.
     fn trash(&self) -> Result<Vec<Trashed>>;
 
-    /// Deletes an image in the trash for good, also one whose removal was broken off. Takes as long as it
-    /// takes. One that is only on its way to the trash is absent.
+    /// Deletes an image in the trash for good, also after a broken-off removal. Has no time limit. An image
+    /// that is still on its way to the trash is absent.
     fn purge(&self, id: &str) -> Result<Removed>;
 }
 
@@ -142,10 +141,10 @@ pub trait RbdTool: BindLocks + ClusterTool {
     /// The tool for a call in a pool and namespace.
     fn bind<'a>(&'a self, call: &'a Call, at: &'a PoolRef) -> Box<dyn PoolTool + 'a>;
 
-    /// Why nothing can be asked of any cluster, if so. Looks at this machine alone.
+    /// Checks that this machine has the tools; the error says what is missing. Asks no cluster.
     fn usable(&self) -> Result<()>;
 
-    /// From asking for a change to its end, at the longest: whoever asked may be dead by then.
+    /// The longest time from a request for a change to its end. The requester may be dead by then.
     fn longest_change(&self) -> Duration;
 }
 

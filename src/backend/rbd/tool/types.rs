@@ -1,4 +1,4 @@
-//! What questions and answers are made of.
+//! The types in questions and answers.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -18,7 +18,7 @@ pub enum ImageRef<'a> {
     Id(&'a str),
 }
 
-/// How an image is laid out. What is not said is the cluster's default.
+/// How an image is laid out. For None the cluster's default holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Where the data goes, if not to the image's own pool (erasure-coded pools hold nothing but data).
@@ -27,14 +27,14 @@ pub struct Layout {
     pub features: Option<BTreeSet<String>>,
     /// Bytes of an object.
     pub object_size: Option<u64>,
-    /// Bytes of a stripe, and over how many objects they go round.
+    /// Bytes of a stripe unit, and the number of objects that the stripes go round.
     pub striping: Option<(u64, u64)>,
     /// The request did not name the data pool: an option of the pool or of the cluster did.
     pub is_default_data_pool: bool,
 }
 
-/// Options that change what commands do in a pool. The pool's own options precede the cluster's, and the
-/// command line.
+/// Options that change what commands do in a pool. The pool's own options override the cluster's, and those
+/// of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolOptions {
     /// The features of new images, by rbd's names (`rbd_default_features`).
@@ -46,7 +46,7 @@ pub struct PoolOptions {
 }
 
 impl Layout {
-    /// The largest size of an image that is made like this. Ceph's defaults have an object map.
+    /// The largest size of an image with this layout. Ceph's defaults have an object map.
     pub fn largest_size(&self) -> u64 {
         let has_object_map = self.features.as_ref().is_none_or(|features| features.contains(OBJECT_MAP));
         let stripe_count = self.striping.map_or(1, |(_, count)| count);
@@ -57,10 +57,10 @@ impl Layout {
 /// The feature of an image that keeps account of its objects.
 pub const OBJECT_MAP: &str = "object-map";
 
-/// The size of an object for which none is asked, in bytes.
+/// The size of an object by default, in bytes.
 pub const DEFAULT_OBJECT_SIZE: u64 = 4 << 20;
 
-/// An object map has at most so many objects (cls/rbd/cls_rbd_types.h, `MAX_OBJECT_MAP_OBJECT_COUNT`).
+/// The most objects that an object map can have (cls/rbd/cls_rbd_types.h, `MAX_OBJECT_MAP_OBJECT_COUNT`).
 const MAX_MAPPED_OBJECTS: u64 = 256_000_000;
 
 /// The largest size that an image can have, in bytes. With stripes its objects come in sets.
@@ -78,11 +78,11 @@ pub struct NewImage<'a> {
     pub size: u64,
     /// Its layout.
     pub layout: &'a Layout,
-    /// Metadata it is born with.
+    /// The metadata that it gets when it is made.
     pub metadata: &'a [(&'a str, &'a str)],
 }
 
-/// A clone that is to exist, in another pool perhaps.
+/// A clone that is to exist, perhaps in another pool.
 #[derive(Clone, Debug)]
 pub struct NewClone<'a> {
     /// Where its parent is.
@@ -111,7 +111,7 @@ pub enum Made {
 /// Whether an image was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {
-    /// It was.
+    /// It was changed.
     Done,
     /// There is no such image, or snapshot.
     Absent,
@@ -122,20 +122,20 @@ pub enum Changed {
 pub enum Removed {
     /// It is gone now.
     Gone,
-    /// It was not there. `rbd rm` says so of an image that is whole, too, where it may write nothing (a pool
-    /// at its quota), and of one that it has destroyed by a second name of it.
+    /// It was not there. `rbd rm` also reports this for a whole image in a pool that takes no writes (at its
+    /// quota), and for an image that it has destroyed by its second name.
     Absent,
     /// A client watches the image: it is in use, or the client died less than half a minute ago.
     Watched,
-    /// The image has snapshots, perhaps only such as wait in its trash for their clones.
+    /// The image has snapshots, perhaps only some that stay in its trash for their clones.
     HasSnapshots,
 }
 
 /// How a renaming ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renamed {
-    /// It bears the new name, or lost it to another that was given it in the same moment: librbd 16.2 looks
-    /// whether the name is free, and drops what its attempt to take it comes to.
+    /// The image has the new name, or another image was given that name at the same moment: librbd 16.2
+    /// checks that the name is free, and then ignores the result of its attempt to take it.
     Done,
     /// There is no image of the old name.
     Absent,
@@ -149,7 +149,7 @@ pub const EXCLUSIVE_LOCK: &str = "exclusive-lock";
 /// The feature of an image that is a copy by snapshots.
 pub const NON_PRIMARY: &str = "non-primary";
 
-/// What an image says of itself.
+/// What the cluster reports about an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageInfo {
     /// The name it has now.
@@ -178,9 +178,9 @@ impl ImageInfo {
         self.mirroring.as_ref().is_some_and(Mirroring::is_secondary)
     }
 
-    /// Whether its promotion or demotion was broken off: it counts as primary, and nobody can write to it
-    /// (seen with Ceph 16.2: `primary` is that of its newest mirror snapshot, and the feature `non-primary`,
-    /// which makes it read-only, goes after a promotion's snapshot and comes before a demotion's).
+    /// Whether its promotion or demotion was broken off: it counts as primary, but no client can write to it.
+    /// Seen with Ceph 16.2: `primary` is that of its newest mirror snapshot. The feature `non-primary`, which
+    /// makes it read-only, goes after a promotion's snapshot and comes before a demotion's.
     pub fn is_between_roles(&self) -> bool {
         self.mirroring.as_ref().is_some_and(|it| it.primary) && self.features.contains(NON_PRIMARY)
     }
@@ -244,10 +244,10 @@ pub struct SnapshotInfo {
     pub trashed: bool,
 }
 
-/// What became of a snapshot that was to be deleted by its number, the image's by its id.
+/// The outcome of deleting a snapshot by its number, in an image given by its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovedByNumber {
-    /// It is gone; one that clones read from, to the image's trash.
+    /// It is gone; a snapshot that clones read from went to the image's trash.
     Gone,
     /// It was not there.
     Absent,

@@ -52,7 +52,7 @@ fn a_device_that_has_lost_its_process_gets_another() {
     assert!(error.message().contains("/dev/nbd2 has lost its process"), "{error}");
 }
 
-/// Next the helper is asked for the claim of the device, and then who has it open.
+/// The helper's next requests ask for the device's claim, and then for the processes that have it open.
 fn expect_looks(node: &Node, claimed: bool, openers: Option<&str>) {
     let reply = format!(r#"{{"Claimed":{claimed}}}"#);
     node.helper
@@ -90,15 +90,15 @@ fn rbd_nbd_unmaps_only_what_nobody_uses() {
 fn what_was_mapped_and_serves_nobody_is_not_given_out() {
     let mut node = Node::new();
     Nbd::on(&mut node, None);
-    // It says that all is well, and ends.
+    // rbd-nbd reports success, and ends.
     fs::remove_dir_all(node.dir.path().join("proc/40")).unwrap();
     expect_map_by_nbd(&node);
     let error = node.map(&options(Mounter::Nbd)).unwrap_err();
     assert!(error.kind() == Kind::Unavailable && error.message().contains("/dev/nbd2"), "{error}");
 }
 
-/// What rbd-nbd does to the kernel: `map` connects a device, `unmap` takes it away, and with its process the
-/// lock.
+/// The effect of rbd-nbd on the kernel: `map` connects a device. `unmap` removes the device and ends its
+/// process, which ends the lock.
 struct Nbd {
     runner: Arc<FakeRunner>,
     sysfs: PathBuf,
@@ -106,7 +106,7 @@ struct Nbd {
 }
 
 impl Nbd {
-    /// Has the node use it. A process of an earlier daemon has the lock.
+    /// Has the node use this runner. `held` is the lock of a process of an earlier daemon.
     fn on(node: &mut Node, held: Option<ByteLock>) {
         let (runner, sysfs) = (node.runner.clone(), node.dir.path().join("sys"));
         node.runs(40, &["rbd-nbd", "map", "--cookie", COOKIE, "vms/n1/web"]);

@@ -1,9 +1,8 @@
-//! How a command's failure is classified: absent, refused by the configuration, or a failure nobody here can
-//! go on from.
+//! How a command's failure is classified: absent, refused by the configuration, or a failure that ends the
+//! caller's work.
 //!
-//! The tools write their words to stderr piece by piece, and librbd's log goes in between at any place. So
-//! only a piece that is written at once can be relied on: "rename error: " is one, "(2) No such file or
-//! directory" after it is another.
+//! The tools write stderr in pieces, and librbd's log comes in between at any place. So only a piece that is
+//! written at once is reliable: "rename error: " is one, "(2) No such file or directory" after it is another.
 
 use serde::de::DeserializeOwned;
 
@@ -31,7 +30,7 @@ pub(super) fn says(failure: &Failure, what: &str, why: &str) -> bool {
     failure.says(what) && failure.says(why)
 }
 
-/// Whether `rbd` says that what was asked about is not there, by one of the `pieces` that say what was tried.
+/// Whether `rbd` reports that the command's object is absent, in one of the `pieces` that say what was tried.
 ///
 /// A full pool is the trap: `rbd rm` then cannot write its note in the trash, and ends with 2 and "delete
 /// error: (2)" while the image stays.
@@ -48,7 +47,7 @@ pub(super) fn lacks_pool(failure: &Failure) -> bool {
         || says(failure, "error opening pool ", "RADOS object not found")
 }
 
-/// Whether `rbd` found no such namespace. `rados` does not look.
+/// Whether `rbd` found no such namespace. `rados` does not check that there is one.
 fn lacks_namespace(failure: &Failure) -> bool {
     says(failure, "namespace '", "does not exist.")
 }
@@ -58,8 +57,8 @@ fn is_not_mirrored(failure: &Failure) -> bool {
     is(failure, libc::EINVAL) && failure.says("mirroring not enabled on the image")
 }
 
-/// The data pool that is missing, if that is it. rbd says 2 then; only its log says of what. Without one in
-/// the request it is that of the option `rbd_default_data_pool`.
+/// The data pool that is missing, if that is the failure. rbd exits with 2, and only its log names the pool.
+/// If the request names none, the pool is that of the option `rbd_default_data_pool`.
 pub(super) fn missing_data_pool<'a>(failure: &'a Failure, layout: &'a Layout) -> Option<&'a str> {
     if !is(failure, libc::ENOENT) || lacks_pool(failure) || lacks_namespace(failure) {
         return None;
@@ -71,7 +70,7 @@ pub(super) fn missing_data_pool<'a>(failure: &'a Failure, layout: &'a Layout) ->
     }
 }
 
-/// What a pool or a namespace was needed for, which decides what to do where it is missing.
+/// What a pool or a namespace was needed for, which decides the advice if it is missing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum NeededFor {
     /// A new volume.
@@ -95,8 +94,8 @@ impl PoolCommands<'_> {
         self.tool.run(self.call, &self.at.access, cmd)
     }
 
-    /// Runs a question about an image. One that is removed after it was opened fails in many words; asked
-    /// again, it is absent.
+    /// Runs a question about an image. If the image is removed after it was opened, the failure has many
+    /// texts; a repeated question finds it absent.
     fn ask(&self, cmd: Cmd) -> Result<Output, Failure> {
         let is_going = |failure: &Failure| {
             is(failure, libc::ENOENT) && !failure.says("error opening ") && !failure.says("does not exist")
@@ -107,8 +106,8 @@ impl PoolCommands<'_> {
         }
     }
 
-    /// What `rbd` prints when it is asked about an image; None where the image is absent, or not mirrored
-    /// and that is what is asked. `doing` precedes the image in an error.
+    /// What `rbd` prints for a question about an image; None if the image is absent, or if the question is
+    /// about mirroring and the image is not mirrored. `doing` precedes the image in an error.
     pub(super) fn printed(
         &self,
         words: &[&str],
@@ -123,7 +122,7 @@ impl PoolCommands<'_> {
         }
     }
 
-    /// The same, read.
+    /// The same, parsed.
     pub(super) fn question<T: DeserializeOwned>(
         &self,
         words: &[&str],
@@ -146,13 +145,13 @@ impl PoolCommands<'_> {
         match self.run(self.rbd_image(class, words, ImageRef::Name(image))?.args(values)) {
             Ok(_) => Ok(Changed::Done),
             Err(failure) if absent(&failure, &[NOT_OPENED]) => Ok(Changed::Absent),
-            // A limit that was not set, and is to be none.
+            // The limit to remove was not set.
             Err(failure) if absent(&failure, &["failed to remove "]) => Ok(Changed::Done),
             Err(failure) => Err(self.error(failure, &format!("{doing} of image {}", self.path(image)))),
         }
     }
 
-    /// The error that a failure of `doing` is, about what was made in the pool and namespace.
+    /// The error for a failure of `doing`, which is about something that was made in the pool and namespace.
     pub(super) fn error(&self, failure: Failure, doing: &str) -> Error {
         self.error_for(NeededFor::Existing, failure).context(doing)
     }
@@ -177,7 +176,7 @@ impl PoolCommands<'_> {
         }
     }
 
-    /// The error that a failure to make an image is, whose pool and layout the request named.
+    /// The error for a failure to make an image, whose pool and layout the request named.
     pub(super) fn not_made(&self, failure: Failure, layout: &Layout, doing: &str) -> Error {
         let PoolRef { access, pool, .. } = self.at;
         if let Some(missing) = missing_data_pool(&failure, layout) {
@@ -189,7 +188,7 @@ impl PoolCommands<'_> {
                 false => error.context(doing),
             };
         }
-        // 22 is also said of monitors that cannot be parsed, and of a key.
+        // The status is 22 also for monitors that cannot be parsed, and for a key.
         let is_about_layout = is(&failure, libc::EINVAL) && failure.reason().is_none();
         if is_about_layout || failure.says("the argument for option") {
             let refused = "rbd refuses this layout (imageFeatures, objectSize, stripeUnit, stripeCount)";
@@ -199,7 +198,7 @@ impl PoolCommands<'_> {
     }
 }
 
-/// A pool that is not there: which, and what to do.
+/// The error for a missing pool: which pool, and what to do.
 pub(super) fn no_pool(cluster: &Cluster, pool: &str, needed: NeededFor) -> Error {
     let Cluster { name, removed_pools, .. } = cluster;
     let kind = if needed == NeededFor::NewData { "data pool" } else { "pool" };
@@ -219,12 +218,12 @@ pub(super) fn no_pool(cluster: &Cluster, pool: &str, needed: NeededFor) -> Error
     Error::precondition(format!("cluster {name:?} has no {kind} {pool:?}: {what_to_do}{otherwise}"))
 }
 
-/// How a request names something else than what is missing.
+/// How a request can name another pool or namespace than the missing one.
 fn another(parameter: &str) -> String {
     format!("; the parameter {parameter} (`--parameter {parameter}=NAME`) names another one")
 }
 
-/// A namespace that is not there: which, and what to do.
+/// The error for a missing namespace: which namespace, and what to do.
 fn no_namespace(cluster: &Cluster, (pool, namespace): (&str, &str), needed: NeededFor) -> Error {
     let otherwise = if needed == NeededFor::Existing { String::new() } else { another("namespace") };
     Error::precondition(format!(

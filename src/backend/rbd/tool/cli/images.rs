@@ -15,7 +15,7 @@ use crate::backend::rbd::tool::{
 use crate::error::{Error, Result};
 use crate::exec::{Class, Tool};
 
-/// An image that is removed does not go to the trash, neither always nor as long as it has clones.
+/// A removed image does not go to the trash, neither as a rule nor because it has clones.
 const FOR_GOOD: [&str; 2] =
     ["--rbd-move-to-trash-on-remove=false", "--rbd-move-parent-to-trash-on-remove=false"];
 
@@ -33,7 +33,7 @@ pub(super) fn layout(layout: &Layout) -> impl Iterator<Item = String> {
 }
 
 impl PoolCommands<'_> {
-    /// `rbd rm`, whatever the cluster says of the trash. It also clears up half-made images.
+    /// `rbd rm`, which overrides the cluster's options for the trash. It also clears up half-made images.
     fn rm(&self, image: &str, class: Class) -> Result<Removed> {
         let cmd = self.rbd_image(class, &["rm", "--no-progress"], ImageRef::Name(image))?.args(FOR_GOOD);
         match self.run(cmd) {
@@ -49,10 +49,10 @@ impl PoolCommands<'_> {
 }
 
 impl ImageTool for PoolCommands<'_> {
-    /// `rbd import`: it makes image and metadata in one process, where `rbd create` would need another one
-    /// for each value. The image first gets the size of the file that is read, so that file looks as large:
-    /// one whose making is killed has the right size or does not exist. From a pipe it would first be as
-    /// large as an object.
+    /// `rbd import`: it makes image and metadata in one process; `rbd create` would need another one for each
+    /// value. The image first gets the size of the file that is read, so the file pretends to have that size.
+    /// An image whose creation is killed then has the right size or does not exist. From a pipe it would
+    /// first have the size of an object.
     fn create(&self, image: &NewImage<'_>) -> Result<Made> {
         let words = ["import", "--no-progress", "--export-format=2", "--path=/proc/self/fd/0"];
         let cmd = osd_command(self.at, Tool::Rbd, Class::Change).args(words);
@@ -124,8 +124,8 @@ impl ImageTool for PoolCommands<'_> {
     fn list(&self) -> Result<Vec<ListedImage>> {
         match self.run(self.rbd(Class::Listing, &["ls", "--long", "--format=json"])) {
             Ok(output) => read::<Vec<Row>>("rbd ls", &output.stdout).map(entries),
-            // One or more could not be opened: half made or half removed, or just going. The others are
-            // listed all the same.
+            // Some images could not be opened: half made, half removed, or being removed. The others are
+            // listed.
             Err(failure)
                 if absent(&failure, &["listing images failed: "]) && !failure.stdout().is_empty() =>
             {
@@ -192,7 +192,7 @@ impl ImageTool for PoolCommands<'_> {
         }
     }
 
-    /// `rbd status`, which does not count itself.
+    /// `rbd status`, which does not count itself as a watcher.
     fn watchers(&self, image: &str) -> Result<Option<Vec<Watcher>>> {
         let image = ImageRef::Name(image);
         let found = self.question::<StatusOutput>(&["status"], image, "look for clients of")?;

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::exec::Class;
 use crate::sys::byte_lock::number_of;
 
-/// The name of a lock: others may have locks of theirs on the same object.
+/// The name of a lock: other programs may have their own locks on the same object.
 fn name(target: LockTarget<'_>) -> Cow<'static, str> {
     match target {
         LockTarget::Header(_) | LockTarget::SnapshotName(_) | LockTarget::VolumeName(_) => "cephlet".into(),
@@ -50,7 +50,7 @@ fn holder(locker: Locker, shared: Option<String>) -> LockHolder {
 }
 
 impl LockTool for PoolCommands<'_> {
-    /// `rados lock get`: a true compare-and-swap. The object is made where it is not there.
+    /// `rados lock get`: a true compare-and-swap. It makes the object if there is none.
     fn lock(&self, target: LockTarget<'_>, request: &LockRequest) -> Result<Locked> {
         let cmd = self.rados(Class::Change, &["lock", "get", &target.object(), &name(target)]);
         let cmd = cmd
@@ -68,7 +68,7 @@ impl LockTool for PoolCommands<'_> {
         }
     }
 
-    /// `rados lock info`, which leaves out locks whose time is over. One that was released keeps its type.
+    /// `rados lock info`, which omits locks whose time is over. A lock that was released keeps its type.
     fn lock_state(&self, target: LockTarget<'_>) -> Result<LockState> {
         match self.run(
             self.rados(Class::Question, &["lock", "info", &target.object(), &name(target), "--format=json"]),
@@ -88,7 +88,7 @@ impl LockTool for PoolCommands<'_> {
         }
     }
 
-    /// `rados lock break`, which releases what another process took.
+    /// `rados lock break`, which releases a lock that another process took.
     fn unlock(&self, target: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
         let cmd =
             self.rados(Class::Change, &["lock", "break", &target.object(), &name(target), &holder.client]);
@@ -99,8 +99,8 @@ impl LockTool for PoolCommands<'_> {
         }
     }
 
-    /// Removes what carries a lock. The header of an image is looked at first: one that has anything in it is
-    /// an image, and removing it would lose all data. Ids are never given twice, so an empty one stays empty.
+    /// Removes an object that carries a lock. An image's header is read first: to remove one with content
+    /// would lose all data of the image. Ids are never given twice, so an empty header stays empty.
     fn remove_lockable(&self, target: LockTarget<'_>) -> Result<()> {
         let doing = || format!("remove {}", self.path(target.object()));
         if !matches!(target, LockTarget::SnapshotName(_) | LockTarget::VolumeName(_)) {

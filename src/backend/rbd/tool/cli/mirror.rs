@@ -14,10 +14,10 @@ use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Tool};
 use crate::sys::byte_lock;
 
-/// How the name of the object begins that keeps the tags of a journal; the id of its image follows.
+/// The prefix of the object that keeps the tags of a journal; the id of its image follows.
 const JOURNAL: &str = "journal.";
 
-/// What every daemon of rbd-mirror watches in each pool that it mirrors, and nobody else.
+/// The object that every rbd-mirror daemon watches in each pool that it mirrors, and no other client.
 const WATCHED_BY_DAEMONS: &str = "rbd_mirroring";
 
 impl MirrorTool for PoolCommands<'_> {
@@ -29,7 +29,7 @@ impl MirrorTool for PoolCommands<'_> {
         read::<PoolOutput>("rbd mirror pool info", &output.stdout).map(MirrorPool::from)
     }
 
-    /// `rados listwatchers`. A client is told by no name there, but by an id that no other ever has.
+    /// `rados listwatchers`. It shows no names of clients, but ids, which are never used again.
     fn mirror_daemons(&self) -> Result<BTreeSet<String>> {
         match self.run(self.rados(Class::Question, &["listwatchers", WATCHED_BY_DAEMONS])) {
             Ok(output) => Ok(clients(&String::from_utf8_lossy(&output.stdout))),
@@ -63,8 +63,8 @@ impl MirrorTool for PoolCommands<'_> {
         self.snap_ls(ImageRef::Name(image), SnapOutput::mirror_snap)
     }
 
-    /// `rados listomapkeys` of the journal, which has its tags, and `rbd journal status`, which has under
-    /// which of them the image has committed something.
+    /// `rados listomapkeys` of the journal shows its tags; `rbd journal status` shows the tags under which
+    /// the image has committed entries.
     fn has_bare_tag(&self, image: &str, id: &str) -> Result<bool> {
         const DOING: &str = "look at the journal of";
         let (journal, image) = (format!("{JOURNAL}{id}"), ImageRef::Name(image));
@@ -84,7 +84,7 @@ impl MirrorTool for PoolCommands<'_> {
         self.mirror(image, cmd, "enable the mirroring")
     }
 
-    /// `rbd mirror image disable`. A parent of mirrored clones is busy.
+    /// `rbd mirror image disable`. It fails with EBUSY for a parent of mirrored clones.
     fn disable_mirroring(&self, image: &str, force: bool) -> Result<()> {
         let explain = |failure: Failure| {
             let is_parent = is(&failure, libc::EBUSY);
@@ -103,7 +103,7 @@ impl MirrorTool for PoolCommands<'_> {
         }
     }
 
-    /// `rbd mirror image promote`, which says EBUSY as long as another is primary.
+    /// `rbd mirror image promote`, which fails with EBUSY as long as another image is primary.
     fn promote(&self, image: &str) -> Result<Promoted> {
         match self.run(self.mirror_image(image, "promote")?) {
             Ok(_) => Ok(Promoted::Done),
@@ -133,7 +133,7 @@ impl MirrorTool for PoolCommands<'_> {
         self.mirror(image, self.mirror_image(image, "resync")?, "ask for a resync of the mirroring")
     }
 
-    /// `rbd mirror snapshot schedule ls`, which says ENOENT, and nothing else, where there is none.
+    /// `rbd mirror snapshot schedule ls`, which fails with ENOENT, and no text, if there is none.
     fn schedules(&self, image: &str) -> Result<Vec<Schedule>> {
         let cmd = self.schedule(Class::Question, "ls", image)?.arg("--format=json");
         match self.run(cmd) {
@@ -176,8 +176,8 @@ impl MirrorTool for PoolCommands<'_> {
 }
 
 impl PoolCommands<'_> {
-    /// A command that promotes by force, with a lock that it keeps for as long as it runs. No operation of it
-    /// may time out either.
+    /// Runs a command that promotes by force. The command keeps a lock for as long as it runs, and none of
+    /// its operations may time out.
     fn by_force(&self, image: &str, words: [&str; 2], explain: impl FnOnce(Failure) -> Error) -> Result<()> {
         let lock = self.tool.promotions.try_take(self.lock_key(image));
         let lock = lock.map_err(|error| Error::io("note down a promotion by force", &error))?;
@@ -189,13 +189,13 @@ impl PoolCommands<'_> {
         self.run(cmd).map(drop).map_err(explain)
     }
 
-    /// The number by which the lock of a promotion goes.
+    /// The number that stands for the image in the file of promotions.
     fn lock_key(&self, image: &str) -> u64 {
         let PoolRef { access, pool, namespace } = self.at;
         byte_lock::number_of(&[&access.cluster.name, pool, namespace, image].join("/"))
     }
 
-    /// An image is for nobody to write to while rbd-mirror works on it.
+    /// EROFS means that rbd-mirror works on the image; no other client may write to it meanwhile.
     fn not_promoted(&self, failure: Failure, image: &str) -> Error {
         let is_busy = is(&failure, libc::EROFS);
         let error = self.error(failure, &format!("promote image {}", self.path(image)));
@@ -205,7 +205,7 @@ impl PoolCommands<'_> {
         }
     }
 
-    /// Runs a change; whatever fails is an error, and the caller looks what the image is then.
+    /// Runs a change. Every failure is an error; the caller then looks at what the image is.
     fn mirror(&self, image: &str, cmd: Cmd, doing: &str) -> Result<()> {
         let doing = || format!("{doing} of image {}", self.path(image));
         self.run(cmd).map(drop).map_err(|failure| self.error(failure, &doing()))

@@ -1,4 +1,4 @@
-//! What `rbd mirror` prints as JSON: only the fields that are needed, whatever else is there. Tried with Ceph
+//! What `rbd mirror` prints as JSON: only the fields that are needed; others are ignored. Tried with Ceph
 //! 16.2.
 
 use std::time::{Duration, UNIX_EPOCH};
@@ -70,14 +70,14 @@ impl From<StatusOutput> for MirrorStatus {
 }
 
 impl PoolStatusOutput {
-    /// The images by name, and whether they are primary. A daemon that says nothing yet leaves it open,
-    /// unless a peer says that its own image is primary.
+    /// The images by name, and whether they are primary. The role stays open if the daemon reports nothing
+    /// yet, unless a peer reports that its own image is primary.
     pub(super) fn roles(self) -> Vec<(String, Option<bool>)> {
         let role = |output: StatusOutput| {
             let name = output.name.clone();
             let status = MirrorStatus::from(output);
             let own = status.own.description.contains("local image is primary");
-            // Of one that was demoted on both sides: "remote image is not primary", "remote image demoted".
+            // Image demoted on both sides: "remote image is not primary", "remote image demoted".
             let is_secondary = status.own.replay != Replay::Unknown
                 || status.peers.iter().any(SiteStatus::is_primary)
                 || status.own.description.contains("remote image");
@@ -141,7 +141,7 @@ pub(super) struct JournalOutput {
 
 #[derive(Deserialize)]
 struct JournalClientOutput {
-    /// Empty for the image itself; of a peer the uuid of its mirror.
+    /// Empty for the image itself; for a peer, the uuid of its mirror.
     id: String,
     commit_position: JournalPositionOutput,
 }
@@ -173,7 +173,7 @@ pub(super) struct ScheduleOutput {
 }
 
 impl ScheduleOutput {
-    /// The schedule; None for one that nobody here would set, as every 0 days.
+    /// The schedule; None for one that cephlet would not set, such as every 0 days.
     pub(super) fn schedule(self) -> Option<Schedule> {
         let start = Some(self.start_time).filter(|start| !start.is_empty());
         Some(Schedule { start, ..Schedule::parse_interval(&self.interval)? })

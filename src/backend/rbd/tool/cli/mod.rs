@@ -1,14 +1,14 @@
 //! RBD through the command line tools `rbd`, `rados` and `ceph` (16.2 and later): what to type, and what
 //! their exit statuses and texts mean.
 //!
-//! What holds for all of it:
-//! - `rbd` ends with an errno, but 2 is said of a missing pool, namespace or data pool as well. Something is
-//!   absent only where the text says so, and says what was tried (`answer::absent`).
-//! - `rados` always ends with 1 and says the errno in its text.
-//! - A change in a full pool waits for ever, in every tool: `OSD_TIMEOUT` ends it, and then the pool is
-//!   looked at.
-//! - Names go as `--option=value`, which takes any name, one that begins with `-` too. `rbd` takes `--image`
-//!   apart at `/` and `@` all the same: such names are refused here.
+//! Common to all commands:
+//! - `rbd` exits with an errno, but with 2 also for a missing pool, namespace or data pool. An object counts
+//!   as absent only if the text says so, and says what was tried (`answer::absent`).
+//! - `rados` always fails with 1, and its text has the errno.
+//! - A change in a full pool waits for ever, in every tool. `OSD_TIMEOUT` ends it; then the daemon checks
+//!   whether the pool is full.
+//! - Names go as `--option=value`, which takes any name, even one that begins with `-`. But `rbd` splits
+//!   `--image` at `/` and `@`, so such names are refused here.
 
 mod answer;
 mod images;
@@ -45,8 +45,8 @@ pub struct CommandTool {
 }
 
 impl CommandTool {
-    /// Has `programs` run commands. No command takes longer than `timeout`, nor waits for longer before; but
-    /// a promotion by force does, which is noted down in the file `promotions`.
+    /// Runs commands by `programs`. A command waits for its turn and then runs, for at most `timeout` each. A
+    /// promotion by force may take longer, and holds a lock in the file `promotions`.
     pub fn new(programs: Programs, timeout: Duration, promotions: PathBuf) -> Self {
         Self { programs, timeout, promotions: LockFile::at(promotions) }
     }
@@ -70,12 +70,12 @@ impl fmt::Debug for CommandTool {
     }
 }
 
-/// What ending a command takes that has used up its time.
+/// How long it takes to end a command that has used up its time.
 const KILL: Duration = Duration::from_secs(5);
 
-/// How long a change may wait for an OSD each time, in seconds. Without it a command waits for ever where
-/// the pool is full or the OSDs are away, and nobody hears why. Longer than an OSD takes to fail over, or
-/// the owner of an image's lock to be given up.
+/// How long a change may wait for an OSD each time, in seconds. Without this limit a command waits for ever,
+/// and reports no reason, if the pool is full or the OSDs are away. The limit is longer than the failover of
+/// an OSD, and than the time after which the owner of an image's lock is given up.
 const OSD_TIMEOUT: &str = "--rados-osd-op-timeout=40";
 
 /// A command of a tool that talks to OSDs.
@@ -153,7 +153,7 @@ impl RbdTool for CommandTool {
         [Tool::Rbd, Tool::Rados].into_iter().try_for_each(|tool| self.programs.has(tool))
     }
 
-    /// It waits for its turn, and then runs, for CEPHLET_TOOL_TIMEOUT each at most.
+    /// A command waits for its turn, and then runs, each for at most CEPHLET_TOOL_TIMEOUT.
     fn longest_change(&self) -> Duration {
         2 * self.timeout + KILL
     }

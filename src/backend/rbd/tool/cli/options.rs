@@ -1,4 +1,4 @@
-//! The options of a pool, as they hold there.
+//! The options of a pool that are in force there.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ fn options(rows: Vec<OptionRow>) -> PoolOptions {
         match name.as_str() {
             "rbd_default_features" => options.features = features(&value),
             "rbd_default_data_pool" => options.data_pool = Some(value).filter(|pool| !pool.is_empty()),
-            // The command line overrides the cluster's.
+            // The command line overrides the cluster's option, but not the pool's.
             "rbd_move_to_trash_on_remove" => options.trashes_removed = source == "pool" && value == "true",
             _ => {}
         }
@@ -57,7 +57,7 @@ fn options(rows: Vec<OptionRow>) -> PoolOptions {
     options
 }
 
-/// The features in a number, as Ceph prints the cluster's, or in names, as the pool's may have been set.
+/// The features in a number, as Ceph prints the cluster's, or in names, as an operator may set the pool's.
 fn features(value: &str) -> BTreeSet<String> {
     let names: Vec<&str> = value.split(',').map(str::trim).collect();
     let bits = value.trim().parse::<u64>().ok();

@@ -1,4 +1,4 @@
-//! What the tools print, as JSON: only the fields that are needed, whatever else is there.
+//! What the tools print, as JSON: only the fields that are needed; others are ignored.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -177,12 +177,12 @@ struct SnapNamespace {
 }
 
 impl SnapOutput {
-    /// The snapshot; None for those that mirrors make for themselves.
+    /// The snapshot; None for a mirror snapshot.
     pub(super) fn snap(self) -> Option<SnapshotInfo> {
         let trashed = match self.namespace.kind.as_str() {
             "trash" => true,
             "mirror" => return None,
-            // An operator's, also one of a group.
+            // An operator's snapshot, or one of a group.
             _ => false,
         };
         let name = self.namespace.original_name.unwrap_or(self.name);
@@ -191,7 +191,7 @@ impl SnapOutput {
 }
 
 impl SnapOutput {
-    /// The snapshot as one that mirrors make for themselves; None for others.
+    /// The snapshot if it is a mirror snapshot; None for others.
     pub(super) fn mirror_snap(self) -> Option<MirrorSnapshot> {
         let SnapNamespace { complete, last_copied_object_number: objects, .. } = self.namespace;
         let kind = self.namespace.mirror()?;
@@ -215,8 +215,8 @@ impl SnapNamespace {
     }
 }
 
-/// A time as rbd prints it with TZ=UTC (`Sat Nov 21 08:27:50 2026`); 1970 where it is not known, as for
-/// images of old.
+/// A time as rbd prints it with TZ=UTC (`Sat Nov 21 08:27:50 2026`); 1970 if it is not known, as for old
+/// images.
 fn time(text: &str) -> SystemTime {
     parse_time(text).unwrap_or(UNIX_EPOCH)
 }

@@ -23,8 +23,8 @@ impl ClusterTool for CommandTool {
         &self.programs
     }
 
-    /// `rbd namespace ls`, which opens the pool first. A list of pools by `ceph` would do as well, but not
-    /// that of an application: pools that are for none may have images all the same.
+    /// `rbd namespace ls`, which opens the pool first. A list of all pools by `ceph` would do as well, but
+    /// not one by application: a pool without an application may have images, too.
     fn has_pool(&self, call: &Call, at: &PoolRef) -> Result<bool> {
         let default = PoolRef { namespace: String::new(), ..at.clone() };
         let pool = self.at(call, &default);

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::exec::Class;
 
 impl PoolCommands<'_> {
-    /// `rbd snap ls --all`: what `which` makes of the snapshots of an image.
+    /// `rbd snap ls --all`: what `which` returns for each snapshot of an image, without the None.
     pub(super) fn snap_ls<T>(
         &self,
         image: ImageRef<'_>,
@@ -67,7 +67,7 @@ impl SnapshotTool for PoolCommands<'_> {
         Ok(clones.is_some_and(|clones| !clones.is_empty()))
     }
 
-    /// `rbd snap rm --snap-id`, which takes no `--no-progress`. In the trash, one with clones is "protected".
+    /// `rbd snap rm --snap-id` takes no `--no-progress`. In the trash a snapshot with clones is "protected".
     fn remove_snapshot_by_number(&self, image: &str, snapshot: u64) -> Result<RemovedByNumber> {
         let cmd = self.rbd_image(Class::Change, &["snap", "rm"], ImageRef::Id(image))?;
         let doing = || format!("delete snapshot {snapshot} of image {}", self.path(ImageRef::Id(image)));
@@ -82,8 +82,8 @@ impl SnapshotTool for PoolCommands<'_> {
         }
     }
 
-    /// `rbd clone`, of version 2 whatever the cluster's default: its parent need not be protected, and can be
-    /// deleted.
+    /// `rbd clone`, of version 2 even if the cluster's default is 1: the parent's snapshot need not be
+    /// protected, and can be deleted.
     fn clone_image(&self, clone: &NewClone<'_>) -> Result<Option<Made>> {
         let NewClone { from, image, snapshot, to, name, layout: how } = *clone;
         let (from, to) = (self.tool.at(self.call, from), self.tool.at(self.call, to));
@@ -103,8 +103,8 @@ impl SnapshotTool for PoolCommands<'_> {
                 Err(without_clones(&doing(), &to.at.pool))
             }
             Err(failure) => {
-                // rbd quotes the pool or namespace that it misses: the new image's, if it is not the
-                // source's.
+                // rbd quotes the pool or namespace that is missing. If it is not the source's, it is the new
+                // image's.
                 let is_theirs = |name: &&String| failure.says(&format!("'{name}'"));
                 match [&from.at.pool, &from.at.namespace].iter().any(is_theirs) {
                     true => Err(from.error(failure, &doing())),
@@ -137,7 +137,7 @@ impl SnapshotTool for PoolCommands<'_> {
     }
 }
 
-/// The refusal of a pool whose own option has clones be of the first version. Nothing overrides it, and such
+/// The error for a pool whose own option makes clones of version 1. Nothing overrides that option, and such
 /// clones need a protected snapshot, which could not be deleted.
 fn without_clones(doing: &str, pool: &str) -> Error {
     Error::precondition(format!(
@@ -146,7 +146,7 @@ fn without_clones(doing: &str, pool: &str) -> Error {
     ))
 }
 
-/// The refusal of a snapshot that somebody has protected.
+/// The error for a snapshot that an operator has protected.
 fn protected(doing: &str) -> Error {
     Error::precondition(format!(
         "{doing}: it is protected, perhaps for clones of version 1: delete or flatten them, then `rbd snap \
@@ -154,7 +154,7 @@ fn protected(doing: &str) -> Error {
     ))
 }
 
-/// What nobody can do to a mirrored image that is no primary.
+/// The error for a change of a mirrored image that is not primary.
 fn of_copy(doing: &str) -> Error {
     Error::precondition(format!(
         "{doing}: the image is a copy (secondary) that follows another cluster: do it there, or promote it first"

@@ -1,7 +1,7 @@
 //! The stream that `rbd import --export-format 2` reads: an empty image and its metadata.
 //!
-//! As doc/dev/rbd-export.rst of Ceph has it. Left out are the tags for object size, features and striping:
-//! what is not said there nor as an option is the cluster's default.
+//! The format is that of Ceph's doc/dev/rbd-export.rst. The tags for object size, features and striping are
+//! left out: if no option sets them either, the cluster's default holds.
 
 /// A stream of an image of `size` bytes that was never written, with `metadata`.
 pub(super) fn empty_image(size: u64, metadata: &[(&str, &str)]) -> Vec<u8> {

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::exec::Class;
 
 impl TrashTool for PoolCommands<'_> {
-    /// `rbd trash ls --all`. Not `--long`, which opens every image and fails where one of them is going.
+    /// `rbd trash ls --all`. Not `--long`, which opens every image and fails if one of them is being removed.
     fn trash(&self) -> Result<Vec<Trashed>> {
         match self.run(self.rbd(Class::Listing, &["trash", "ls", "--all", "--format=json"])) {
             Ok(output) => read("rbd trash ls", &output.stdout),
@@ -16,14 +16,14 @@ impl TrashTool for PoolCommands<'_> {
         }
     }
 
-    /// `rbd trash rm`. --force is about the time until which an image was to be kept, which clocks may see
-    /// differently; images that are in use it refuses all the same.
+    /// `rbd trash rm`. --force overrides the time until which an image was to be kept, as clocks may differ.
+    /// It still refuses images that are in use.
     fn purge(&self, id: &str) -> Result<Removed> {
         let (words, image) = (["trash", "rm", "--no-progress", "--force"], ImageRef::Id(id));
         match self.run(self.rbd_image(Class::Lasting, &words, image)?) {
             Ok(_) => Ok(Removed::Gone),
             Err(failure) if absent(&failure, &["remove error: "]) => Ok(Removed::Absent),
-            // On its way there: its name can be given to no other image.
+            // Still on its way to the trash: no other image can have its name.
             Err(failure) if is(&failure, libc::EUCLEAN) => Ok(Removed::Absent),
             Err(failure) if is(&failure, libc::EBUSY) => Ok(Removed::Watched),
             Err(failure) if is(&failure, libc::ENOTEMPTY) => Ok(Removed::HasSnapshots),

@@ -17,7 +17,7 @@ use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::{Class, Output, Why};
 
-/// What a change may take.
+/// How long a change takes at most.
 const LONGEST_CHANGE: Duration = Duration::from_secs(245);
 
 /// An image in the record of steps.
@@ -50,7 +50,7 @@ impl FakePool {
         })
     }
 
-    /// What whoever runs commands does when their turn comes.
+    /// Fails, like the runner of a command, if the call may not begin a command any more.
     fn begin(&self) -> Result<()> {
         if self.call.may_begin() { Ok(()) } else { Err(Error::timeout("it may not be begun any more")) }
     }
@@ -95,7 +95,7 @@ impl ImageTool for FakePool {
 
     fn set_limits(&self, image: &str, limits: Limits<'_>) -> Result<Changed> {
         self.change(format!("set_limits {image}"), image, |disk| {
-            // That is where the cluster keeps them, so clones take them over with the rest.
+            // The cluster keeps limits as metadata, so clones inherit them with the rest.
             disk.metadata
                 .extend(limits.iter().map(|(name, value)| (format!("conf_{name}"), value.to_string())));
             Ok(())
@@ -292,7 +292,7 @@ impl ClusterTool for FakeCluster {
     }
 }
 
-/// A step has the name of what is asked for.
+/// The name of the step for a command to the monitors.
 fn step_of(command: &Command) -> String {
     match (text(command, "prefix"), text(command, "blocklistop")) {
         ("osd pool ls", _) => "pools".into(),

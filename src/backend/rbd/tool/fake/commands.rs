@@ -79,8 +79,8 @@ impl State {
         whole.chain(half_made.map(|(.., name)| name.clone())).collect()
     }
 
-    /// Removes by name: an image, what is left of a broken-off creation, or of a broken-off removal. In a
-    /// pool that takes no writes there is nothing that could be removed, it says.
+    /// Removes by name an image, or what is left of a broken-off creation or removal. In a pool that takes no
+    /// writes it reports that there is nothing of this name.
     pub(super) fn remove_named(&mut self, at: &PoolRef, name: &str) -> Removed {
         if self.check_room(at).is_err() {
             return Removed::Absent;
@@ -100,7 +100,7 @@ impl State {
         id.map(|disk| disk.id.clone()).map_or(Removed::Absent, |id| self.remove(&id))
     }
 
-    /// The image goes, and its own name is taken by nothing; but it was not there, it says.
+    /// Removes the image, but reports that it was not there. The image's own name stays taken, by no image.
     fn remove_by_second_name(&mut self, at: &PoolRef, name: &str, id: &str) -> Removed {
         let own = self.images.get(id).map(|disk| path(at, &disk.name));
         match self.remove(id) {
@@ -124,7 +124,7 @@ impl State {
             .find(|disk| matches!(disk.place, Place::Removing | Place::Moving) && disk.name == name)
     }
 
-    /// Before that, the name has lost its image and is still in the list of names.
+    /// An earlier point of a removal: the name no longer finds its image, but is still in the list of names.
     pub(super) fn move_half(&mut self, at: &PoolRef, name: &str) {
         let free = |disk: &&mut Disk| disk.snapshots.is_empty() && disk.watchers.is_empty();
         if let Some(disk) = self.find_mut(at, ImageRef::Name(name)).filter(free) {
@@ -251,8 +251,8 @@ impl State {
         Ok(Changed::Done)
     }
 
-    /// The object map may say of objects that they exist which were about to be written: a second flatten
-    /// passes over them.
+    /// The object map may already list objects that were about to be written: a second flatten passes over
+    /// them.
     pub(super) fn flatten_half(&mut self, at: &PoolRef, image: &str) {
         if let Some(disk) = self.find_mut(at, ImageRef::Name(image)) {
             disk.is_half_flat = true;

@@ -18,7 +18,7 @@ use super::object::Object;
 use super::state::{Disk, Path, Place, State};
 use crate::backend::rbd::tool::{LockHolder, Parent, SnapshotInfo};
 
-/// A name where it is.
+/// A name with its pool and namespace.
 fn at(pool: &str, namespace: &str, name: &str) -> String {
     if namespace.is_empty() { format!("{pool}/{name}") } else { format!("{pool}/{namespace}/{name}") }
 }
@@ -87,7 +87,7 @@ fn second_name(state: &State, (pool, namespace, name): &Path, id: &str) -> Strin
     format!("second name {} of {own}", at(pool, namespace, name))
 }
 
-/// Everything there is.
+/// The dump of everything that exists.
 pub(super) fn text(state: &State) -> String {
     let mut lines: Vec<String> = state.images.values().map(|disk| image(state, disk)).collect();
     lines.extend(state.images.values().flat_map(snapshots));

@@ -12,14 +12,14 @@ fn key(at: &PoolRef, on: LockTarget<'_>) -> (String, String, Object) {
 }
 
 impl State {
-    /// Whether the image of this id is there: the header exists without locks, too.
+    /// Whether the object is the header of an image that exists: such a header is there without locks, too.
     fn has_header(&self, at: &PoolRef, object: &Object) -> bool {
         let Object::Header(id) = object else { return false };
         let disk = self.images.get(id).filter(|disk| !disk.is_headless);
         disk.is_some_and(|disk| disk.pool == at.pool && disk.namespace == at.namespace)
     }
 
-    /// Locks whose time is over are held no longer.
+    /// Drops the locks whose time is over.
     pub(super) fn expire(&mut self) {
         let now = self.now;
         self.objects
@@ -48,7 +48,7 @@ impl State {
         Locked::Now
     }
 
-    /// Who holds a lock, or that somebody did.
+    /// The holders of a lock, and whether the lock is known, which it stays after its release.
     pub(super) fn lock_state(&mut self, at: &PoolRef, on: LockTarget<'_>) -> LockState {
         self.expire();
         let locks = self.objects.get(&key(at, on));
@@ -56,7 +56,7 @@ impl State {
         LockState { is_known: locks.is_some(), holders }
     }
 
-    /// Takes a lock from its holder: told by client and cookie. The object stays.
+    /// Takes a lock from its holder, which is identified by client and cookie. The object stays.
     pub(super) fn unlock(&mut self, at: &PoolRef, on: LockTarget<'_>, holder: &LockHolder) {
         let is_his = |lock: &Lock| lock.holder.client == holder.client && lock.holder.cookie == holder.cookie;
         if let Some(locks) = self.objects.get_mut(&key(at, on)) {

@@ -1,4 +1,4 @@
-//! Mirroring: what the image is here, what a test says that the other site does, and nothing in between.
+//! Mirroring: what the image is here, and what the test sets for the other site. Nothing connects the two.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -17,13 +17,13 @@ use crate::backend::replication::Schedule;
 use crate::error::{Error, Result};
 
 impl FakeCluster {
-    /// All pools are mirrored like this from now on.
+    /// Sets how all pools are mirrored from now on.
     pub fn set_mirror_pool(&self, scope: MirrorScope, peers: &[&str]) {
         let peers = peers.iter().map(ToString::to_string).collect();
         self.0.lock().state.mirror.pool = MirrorPool { scope, peers };
     }
 
-    /// An image is mirrored by snapshots like this from now on.
+    /// Sets how an image is mirrored by snapshots from now on.
     pub fn set_mirrored(&self, at: &PoolRef, image: &str, state: MirrorState, primary: bool) {
         self.set_mirrored_by(at, image, MirroringMode::Snapshot, state, primary);
     }
@@ -46,33 +46,33 @@ impl FakeCluster {
         });
     }
 
-    /// The mirror snapshots that an image has.
+    /// Sets the mirror snapshots that an image has.
     pub fn set_mirror_snapshots(&self, at: &PoolRef, image: &str, snapshots: Vec<MirrorSnapshot>) {
         self.disk(at, image, |disk| disk.mirror.snapshots = snapshots);
     }
 
-    /// What the sites say of an image.
+    /// Sets what the sites report about an image.
     pub fn set_mirror_status(&self, at: &PoolRef, image: &str, status: MirrorStatus) {
         self.disk(at, image, |disk| disk.mirror.status = Some(status));
     }
 
-    /// A promotion of an image was broken off at its end.
+    /// Leaves an image as a promotion does that was broken off at its end.
     pub fn leave_between_roles(&self, at: &PoolRef, image: &str) {
         self.set_mirrored(at, image, MirrorState::Enabled, true);
         self.disk(at, image, |disk| disk.features.insert(NON_PRIMARY.to_string()));
     }
 
-    /// A demotion was broken off before it was written into the journal of an image.
+    /// Leaves an image as a demotion does that was broken off before it was written into the journal.
     pub fn leave_bare_tag(&self, at: &PoolRef, image: &str) {
         self.disk(at, image, |disk| disk.mirror.bare_tag = true);
     }
 
-    /// When an image is mirrored.
+    /// The schedules by which an image is mirrored.
     pub fn schedules_of(&self, at: &PoolRef, image: &str) -> Vec<Schedule> {
         self.disk(at, image, |disk| disk.mirror.schedules.clone())
     }
 
-    /// An earlier daemon has begun to promote an image by force, and that goes on.
+    /// Sets whether a promotion of an image by force, begun by an earlier daemon, goes on.
     pub fn set_promoted_by_force(&self, image: &str, is_promoted: bool) {
         let promotions = &mut self.0.lock().state.mirror.promotions;
         match is_promoted {
@@ -81,12 +81,12 @@ impl FakeCluster {
         };
     }
 
-    /// A client that has something in a pool is a daemon of rbd-mirror.
+    /// Makes a client of a pool a daemon of rbd-mirror.
     pub fn call_mirror(&self, client: &str) {
         self.0.lock().state.mirror.daemons.insert(client.to_string());
     }
 
-    /// A daemon of rbd-mirror has an image open.
+    /// Has a daemon of rbd-mirror open an image.
     pub fn watch_by_mirror(&self, at: &PoolRef, image: &str, address: &str) {
         self.watch(at, image, address);
         let client = self.disk(at, image, |disk| disk.watchers.last().map(|it| it.client.clone()));
@@ -250,7 +250,7 @@ fn on_mirrored(
     change(&mut state.find_mut(at, ImageRef::Name(image)).ok_or_else(|| refused("no image"))?.mirror)
 }
 
-/// Fails where it is so already.
+/// Fails if the image has that role already.
 fn set_primary(disk: &mut MirroredDisk, primary: bool) -> Result<()> {
     match &mut disk.mirroring {
         Some(mirroring) if mirroring.primary != primary => {
@@ -262,7 +262,7 @@ fn set_primary(disk: &mut MirroredDisk, primary: bool) -> Result<()> {
     }
 }
 
-/// As if a peer copied it at once.
+/// Takes a mirror snapshot, as if a peer copied it at once.
 fn take_snapshot(disk: &mut MirroredDisk, kind: Kind) {
     if disk.mirroring.as_ref().is_some_and(|it| it.mode == MirroringMode::Snapshot) {
         let id = disk.snapshots.iter().map(|it| it.id).max().unwrap_or(3) + 1;

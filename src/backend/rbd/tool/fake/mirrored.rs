@@ -1,11 +1,11 @@
-//! What a cluster holds of mirroring.
+//! The state of mirroring in a cluster.
 
 use std::collections::BTreeSet;
 
 use crate::backend::rbd::tool::{MirrorPool, MirrorScope, MirrorSnapshot, MirrorStatus, Mirroring};
 use crate::backend::replication::Schedule;
 
-/// What of mirroring is no image's own.
+/// The part of mirroring that belongs to no image.
 pub(super) struct MirrorSetup {
     pub(super) pool: MirrorPool,
     pub(super) daemons: BTreeSet<String>,

@@ -1,6 +1,6 @@
-//! A Ceph cluster in memory, for tests of everything above the tool. It does what Ceph 16.2 was seen to do,
-//! oddities included; one method of the tool is one step, and a test says what goes wrong at which step and
-//! what others do in between.
+//! A Ceph cluster in memory, for tests of everything above the tool. It behaves as Ceph 16.2 was seen to
+//! behave, oddities included. One method of the tool is one step; a test plans what fails at which step, and
+//! what other clients do in between.
 
 mod answers;
 mod commands;
@@ -35,11 +35,11 @@ use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::secrets::{Secret, Secrets};
 
-/// What a step takes.
+/// How long a step takes.
 const STEP: Duration = Duration::from_millis(50);
 
-/// A cluster in memory. Clones are the same cluster. All helpers panic where they are asked for what is not
-/// there, and none of them is a step.
+/// A cluster in memory. Clones are the same cluster. All helpers panic if they are asked for something that
+/// does not exist, and none of them is a step.
 #[derive(Clone)]
 pub struct FakeCluster(Arc<Mutex<Inner>>);
 
@@ -84,7 +84,7 @@ fn access() -> ClusterAccess {
     ClusterAccess::new(Arc::new(cluster), &Secrets::default()).expect("credentials")
 }
 
-/// What there is in a cluster.
+/// The content of a cluster.
 impl FakeCluster {
     /// An empty cluster with the pool `rbd`.
     pub fn new() -> Self {
@@ -99,7 +99,7 @@ impl FakeCluster {
         self.at_pool("rbd", "")
     }
 
-    /// The tool there, for a call of its own.
+    /// The tool in this pool and namespace, for a call of its own.
     pub fn on(&self, at: &PoolRef) -> Box<dyn PoolTool> {
         Box::new(FakePool { cluster: self.clone(), call: Call::internal("test"), at: at.clone() })
     }
@@ -133,7 +133,7 @@ impl FakeCluster {
         self.pool(pool, |pool| set(&mut pool.options));
     }
 
-    /// Takes so many snapshots of an image.
+    /// Takes `count` snapshots of an image.
     pub fn take_snapshots(&self, at: &PoolRef, image: &str, count: usize) {
         let state = &mut self.0.lock().state;
         for number in 0..count {
@@ -190,14 +190,14 @@ impl FakeCluster {
         });
     }
 
-    /// A client at `address` has the image of this id open, wherever that is.
+    /// A client at `address` opens the image with this id, in whichever pool it is.
     pub fn watch_id(&self, id: &str, address: &str) {
         let watcher = Watcher { address: address.to_string(), client: "client.1".into(), is_kernel: false };
         let mut inner = self.0.lock();
         inner.state.images.get_mut(id).expect("the image exists").watchers.push(watcher);
     }
 
-    /// The client at `address` has closed everything.
+    /// The client at `address` closes everything.
     pub fn unwatch(&self, address: &str) {
         let disks = &mut self.0.lock().state.images;
         disks.values_mut().for_each(|disk| disk.watchers.retain(|watcher| watcher.address != address));
@@ -208,19 +208,19 @@ impl FakeCluster {
         self.shut_out_for(address, Duration::from_secs(3600));
     }
 
-    /// The same for so long.
+    /// Shuts a client's address out for this time.
     pub fn shut_out_for(&self, address: &str, time: Duration) {
         let state = &mut self.0.lock().state;
         let until = rfc3339(state.now + time);
         state.monitors.entries.push(Entry::of_address(address, &until));
     }
 
-    /// Who is shut out, and when that ends.
+    /// The addresses that are shut out, and when that ends.
     pub fn blocklist(&self) -> Vec<Entry> {
         self.0.lock().state.monitors.entries.clone()
     }
 
-    /// Who asks has no tools from now on.
+    /// From now on the daemon's machine has no tools.
     pub fn take_tools_away(&self) {
         self.0.lock().state.without_tools = true;
     }
@@ -250,7 +250,7 @@ impl FakeCluster {
         self.disk(at, image, |disk| disk.place = Place::Trash);
     }
 
-    /// The removal of the image of this id was killed later: the header is gone, too.
+    /// The killed removal of the image with this id got further: the header is gone, too.
     pub fn remove_header(&self, id: &str) {
         let mut inner = self.0.lock();
         inner.state.images.get_mut(id).expect("the image exists").is_headless = true;
@@ -266,7 +266,7 @@ impl FakeCluster {
         });
     }
 
-    /// A deletion of a snapshot is killed when it has moved it to its image's trash.
+    /// A deletion of a snapshot is killed after it has moved the snapshot to its image's trash.
     pub fn leave_snapshot_in_trash(&self, at: &PoolRef, image: &str, number: u64) {
         self.disk(at, image, |disk| {
             disk.snapshots
@@ -276,13 +276,13 @@ impl FakeCluster {
         });
     }
 
-    /// From now on a snapshot stays in the trash when its last clone goes, as where the removal of that is
-    /// killed.
+    /// From now on a snapshot stays in the trash when its last clone goes, as it does if the removal of the
+    /// clone is killed.
     pub fn leave_snapshots(&self) {
         self.0.lock().state.leaves_snapshots = true;
     }
 
-    /// From now on a name that is taken was free when the command that gives it to an image looked.
+    /// From now on a rename finds a taken name free, as if the name was taken after the rename looked.
     pub fn overtake_renames(&self) {
         self.0.lock().state.overtakes_renames = true;
     }
@@ -312,7 +312,7 @@ impl FakeCluster {
         self.0.lock().script.steps.clone()
     }
 
-    /// Begins the record anew.
+    /// Empties the record of steps.
     pub fn forget_steps(&self) {
         self.0.lock().script.steps.clear();
     }
@@ -322,7 +322,7 @@ impl FakeCluster {
         self.0.lock().script.plan_fault(k, fault, false);
     }
 
-    /// Has the daemon die at the k-th step: all that follow fail without being taken, until
+    /// Has the daemon die at the k-th step: all later steps fail without being taken, until
     /// [`restart`](Self::restart).
     pub fn crash_at(&self, k: u64, fault: Fault) {
         self.0.lock().script.plan_fault(k, fault, true);
@@ -343,8 +343,8 @@ impl FakeCluster {
         self.0.lock().script.restart();
     }
 
-    /// Runs something after the k-th step and before the caller goes on. Steps taken by anybody meanwhile are
-    /// not in the record, nor counted, and do not fail.
+    /// Runs `hook` after the k-th step, before the caller goes on. Steps that are taken meanwhile are neither
+    /// recorded nor counted, and do not fail.
     pub fn on_step(&self, k: u64, hook: impl FnOnce(&FakeCluster) + Send + 'static) {
         self.0.lock().script.plan_hook(k, Box::new(hook));
     }

@@ -28,7 +28,7 @@ pub(super) struct Lock {
 }
 
 impl Object {
-    /// The object that is meant.
+    /// The object that a lock target means.
     pub(super) fn of(on: LockTarget<'_>) -> Self {
         match on {
             LockTarget::Header(id) => Self::Header(id.to_string()),

@@ -1,26 +1,26 @@
-//! What a test has planned for the steps to come, and which were taken. Each method of the tool is one step:
-//! one process.
+//! A test's plan for the steps to come, and the record of the steps that were taken. Each method of the tool
+//! is one step: one process.
 
 use std::collections::BTreeMap;
 
 use super::FakeCluster;
 
-/// How a step fails: as a timeout, which says nothing of what was done.
+/// How a step fails. The caller sees a timeout, which does not tell what was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Before it changed anything.
     Before,
     /// After it did all it was asked for.
     After,
-    /// In the middle. `create` leaves a name that is taken while nothing is found under it, `clone_image` a
-    /// blank image of the right size without a parent, `remove` an image that is among the names, but neither
-    /// opened by its name nor in a list, and that `remove` of the same name, or `purge`, takes away, `rename`
-    /// an image that is found by the new name, too, `flatten` a clone of which a second `flatten` loses a
-    /// part. Of all other steps nothing is left.
+    /// In the middle. `create` leaves a taken name without an image. `clone_image` leaves a blank image of
+    /// the right size without a parent. `remove` leaves an image that is among the names, but neither opens
+    /// by its name nor is in a list; `remove` of the same name, or `purge`, takes it away. `rename` leaves an
+    /// image that the new name finds, too. `flatten` leaves a clone of which a second `flatten` loses a part.
+    /// All other steps leave nothing.
     HalfMade,
-    /// In the middle, but earlier: `remove` leaves an image whose name means nothing and cannot be given to
-    /// another, and only `remove` of that name takes it away. `rename`, later: it leaves a renamed image that
-    /// is found by its old name, too. All other steps fail like [`HalfMade`](Self::HalfMade).
+    /// In the middle, at another point. `remove` fails earlier: the image's name opens nothing and cannot be
+    /// given to another image, and only `remove` of that name takes the image away. `rename` fails later: the
+    /// renamed image is found by its old name, too. All other steps fail like [`HalfMade`](Self::HalfMade).
     HalfMoved,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Script {
     hooks: BTreeMap<u64, Hook>,
     /// The caller has died: it takes no more steps.
     dead: bool,
-    /// A hook is running: its steps are somebody else's.
+    /// A hook is running: its steps are not the caller's.
     pub(super) intruding: bool,
 }
 
@@ -72,7 +72,7 @@ impl Script {
         self.faults.clear();
     }
 
-    /// Takes a step; tells how it fails, if it does.
+    /// Takes a step; returns how it fails, if it does.
     pub(super) fn step(&mut self, name: &str) -> Option<Fault> {
         if self.intruding {
             return None;
@@ -87,7 +87,7 @@ impl Script {
         Some(fault)
     }
 
-    /// What is to happen now, after a step.
+    /// The hook that is to run now, after a step.
     pub(super) fn hook(&mut self) -> Option<Hook> {
         if self.intruding { None } else { self.hooks.remove(&self.count) }
     }

@@ -19,7 +19,7 @@ use crate::exec::{Output, Why};
 /// A pool, a namespace and a name in it.
 pub(super) type Path = (String, String, String);
 
-/// What librbd makes images with if nothing is said.
+/// The features of new images by librbd's default.
 pub(super) const FEATURES: [&str; 5] =
     ["layering", "exclusive-lock", "object-map", "fast-diff", "deep-flatten"];
 
@@ -41,9 +41,9 @@ pub(super) enum Place {
     Directory,
     /// In the trash, moved there by hand, or by a removal in a pool that asks for that.
     Trash,
-    /// Its removal was broken off: it is in the trash, which does not list it, and among the names.
+    /// Its removal was broken off: it is in the trash, but not listed there, and still among the names.
     Removing,
-    /// On its way to the trash, which was broken off: its name means nothing, and cannot be given to another.
+    /// Its way to the trash was broken off: its name opens nothing, and cannot be given to another image.
     Moving,
 }
 
@@ -71,16 +71,16 @@ pub(super) struct Disk {
     pub(super) size: u64,
     pub(super) layout: Layout,
     pub(super) features: BTreeSet<String>,
-    /// A flatten was broken off, which a second one does not make good.
+    /// A flatten was broken off; a second one does not repair that.
     pub(super) is_half_flat: bool,
-    /// Nothing relies on its object map.
+    /// No command relies on its object map.
     pub(super) is_map_invalid: bool,
     pub(super) created: SystemTime,
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) parent: Option<Link>,
     pub(super) snapshots: Vec<Shot>,
     pub(super) place: Place,
-    /// Its removal was broken off after that of its header: it is not found by its id any more.
+    /// Its removal was broken off after the header was removed: its id does not find it any more.
     pub(super) is_headless: bool,
     pub(super) watchers: Vec<Watcher>,
     pub(super) content: String,
@@ -93,14 +93,14 @@ pub(super) struct State {
     pub(super) pools: BTreeMap<String, Pool>,
     /// By id.
     pub(super) images: BTreeMap<String, Disk>,
-    /// Names that are taken by nothing.
+    /// Names that are taken, but mean no image.
     pub(super) half_made: BTreeSet<Path>,
-    /// Names beside their image's own, by which a broken-off renaming lets it be found, and its id.
+    /// Names that a broken-off rename left beside the images' own names, with the images' ids.
     pub(super) second_names: BTreeMap<Path, String>,
     pub(super) objects: BTreeMap<(String, String, Object), Vec<Lock>>,
-    /// A removal is always killed between letting go of a snapshot and removing that from the trash.
+    /// Every removal is killed after it let go of a snapshot, and before it removes the snapshot.
     pub(super) leaves_snapshots: bool,
-    /// Whoever renames finds a name free that another takes before it is written.
+    /// Every rename finds the new name free, and another client takes the name before the rename writes it.
     pub(super) overtakes_renames: bool,
     pub(super) monitors: FakeMonitors,
     pub(super) without_tools: bool,
@@ -151,7 +151,7 @@ impl State {
         self.pools.get(pool).ok_or_else(|| Error::precondition(format!("pool {pool:?} does not exist")))
     }
 
-    /// That pool and namespace exist.
+    /// Checks that pool and namespace exist.
     pub(super) fn check(&self, at: &PoolRef) -> Result<()> {
         let (pool, namespace) = (&at.pool, &at.namespace);
         if namespace.is_empty() || self.pool(pool)?.namespaces.contains(namespace) {
@@ -160,7 +160,7 @@ impl State {
         Err(Error::precondition(format!("namespace {namespace:?} does not exist in pool {pool:?}")))
     }
 
-    /// That pool and namespace exist and take writes.
+    /// Checks that pool and namespace exist and take writes.
     pub(super) fn check_room(&self, at: &PoolRef) -> Result<()> {
         self.check(at)?;
         match self.pool(&at.pool)?.room.full {
@@ -169,7 +169,7 @@ impl State {
         }
     }
 
-    /// That an image can be made here.
+    /// Checks that an image can be made here.
     pub(super) fn check_layout(&self, at: &PoolRef, layout: &Layout) -> Result<()> {
         self.check_room(at)?;
         layout.data_pool.as_deref().map_or(Ok(()), |pool| self.pool(pool).map(drop))
@@ -198,7 +198,7 @@ impl State {
         self.images.get_mut(&id)
     }
 
-    /// Whether a name cannot be given.
+    /// Whether no image can be given this name.
     pub(super) fn taken(&self, at: &PoolRef, name: &str) -> bool {
         let moving = |disk: &Disk| disk.place == Place::Moving && disk.name == name;
         self.half_made.contains(&path(at, name))
@@ -241,8 +241,8 @@ impl State {
         self.images.entry(id).or_insert(disk)
     }
 
-    /// Makes a clone: the data and size of the snapshot, the metadata and (if nothing is said) the features
-    /// of the image.
+    /// Makes a clone. It gets the data and size of the snapshot, the metadata of the image and, by default,
+    /// the image's features.
     pub(super) fn add_clone(&mut self, link: Link, at: &PoolRef, name: &str, layout: &Layout) {
         let Some(parent) = self.images.get(&link.image) else { return };
         let Some(shot) = parent.snapshots.iter().find(|shot| shot.snap.id == link.snapshot) else { return };
@@ -277,7 +277,7 @@ impl State {
         Removed::Gone
     }
 
-    /// The image is gone, and the locks on its header with it.
+    /// Removes an image, and the locks on its header.
     fn erase(&mut self, id: &str) {
         let Some(disk) = self.images.remove(id) else { return };
         for on in [LockTarget::Header(id), LockTarget::Clients(id), LockTarget::Owner(id)] {
@@ -288,7 +288,7 @@ impl State {
         }
     }
 
-    /// A snapshot has lost a clone: with the last one goes what only clones kept.
+    /// To be called when a snapshot has lost a clone: a trashed snapshot goes with its last clone.
     pub(super) fn let_go(&mut self, link: &Link) {
         if self.has_children(link) {
             return;
@@ -297,8 +297,7 @@ impl State {
         parent.snapshots.retain(|shot| shot.snap.id != link.snapshot || !shot.snap.trashed);
     }
 
-    /// The monitors carry commands out. A client that is shut out watches nothing any more, and keeps its
-    /// locks.
+    /// Has the monitors carry out commands. A client that is shut out loses its watches, but keeps its locks.
     pub(super) fn ask_monitors(&mut self, commands: &[Command]) -> std::result::Result<Output, Why> {
         let listed = |(name, pool): (&String, &Pool)| {
             (ListedPool { name: name.clone(), labels: pool.labels.clone() }, pool.room)
@@ -312,7 +311,7 @@ impl State {
         self.monitors.answer(commands)
     }
 
-    /// What a clone is a clone of, by the names of today.
+    /// The parent of a clone, by the names it has now.
     pub(super) fn parent(&self, disk: &Disk) -> Option<Parent> {
         let link = disk.parent.as_ref()?;
         let parent = self.images.get(&link.image)?;
@@ -327,7 +326,7 @@ impl State {
         })
     }
 
-    /// What a clone says of its parent: a snapshot in the trash goes by another name there.
+    /// The parent as a clone's `info` shows it: a snapshot in the trash has another name there.
     pub(super) fn told_parent(&self, disk: &Disk) -> Option<Parent> {
         let link = disk.parent.as_ref()?;
         let shots = &self.images.get(&link.image)?.snapshots;
@@ -340,7 +339,7 @@ impl State {
         })
     }
 
-    /// What an image says of itself. Clones and their parents show a feature that nobody asked for.
+    /// What `info` shows of an image. Clones and their parents have a feature that no request named.
     pub(super) fn info(&self, disk: &Disk) -> ImageInfo {
         let mut features = disk.features.clone();
         if self.has_clones(&disk.id) || disk.parent.is_some() {
@@ -360,7 +359,7 @@ impl State {
     }
 }
 
-/// Where a name is.
+/// The path of a name.
 pub(super) fn path(at: &PoolRef, name: &str) -> Path {
     (at.pool.clone(), at.namespace.clone(), name.to_string())
 }

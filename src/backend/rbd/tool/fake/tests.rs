@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-//! That the fake does what Ceph was seen to do.
+//! Checks that the fake behaves as Ceph was seen to behave.
 
 use std::time::Duration;
 

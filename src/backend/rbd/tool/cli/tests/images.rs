@@ -112,7 +112,7 @@ fn a_cluster_that_is_not_reached_is_asked_nothing_more() {
             110,
             "monclient(hunting): authenticate timed out after 20\n\nrbd: couldn't connect to the cluster!\n",
         ),
-        // The same number as for a layout that rbd refuses.
+        // The same exit status as for a layout that rbd refuses.
         (22, "unable to parse addrs in 'nohost'\nrbd: couldn't connect to the cluster!\n"),
     ];
     for (status, said) in failures {
@@ -273,7 +273,7 @@ fn a_removal_ends_as_rbd_says() {
 fn a_removal_of_what_another_removes_finds_it_absent() {
     let it = Fixture::new();
     let absent = "rbd: delete error: (2) No such file or directory\n";
-    // One of several removals at the same time may say 116.
+    // One of several removals at the same time may exit with 116.
     for (status, said) in [(2, absent), (116, "rbd: delete error: (116) Stale file handle\n")] {
         it.fails(RM, status, said);
         assert_eq!(it.at().remove("web").unwrap(), Removed::Absent);
@@ -302,7 +302,7 @@ fn an_image_is_renamed() {
     let go = || it.team().rename("web", "shop");
     it.prints(rename, "");
     assert_eq!(go().unwrap(), Renamed::Done);
-    // As it was seen: the log came between the words.
+    // As it was seen: librbd's log came between the words.
     it.fails(
         rename,
         2,

@@ -1,4 +1,4 @@
-//! Mirroring: what is typed, and what the answers mean.
+//! Mirroring: the command lines, and what the answers mean.
 
 use super::*;
 use crate::backend::MirroringMode;
@@ -102,8 +102,8 @@ fn a_promotion_says_whether_the_peer_is_primary() {
     }
 }
 
-/// Broken off it would leave an image that mixes two states: neither it nor any of its operations has an end
-/// that is not its own.
+/// A promotion that is broken off would leave an image that mixes two states. So neither the command nor any
+/// of its operations has a deadline.
 #[test]
 fn what_promotes_by_force_has_no_deadline() {
     let it = Fixture::new();
@@ -119,7 +119,7 @@ fn what_promotes_by_force_has_no_deadline() {
     }
 }
 
-/// What Ceph 16.2 has said of demotions that were killed at one moment after another.
+/// What Ceph 16.2 has printed after demotions that were killed at different moments.
 #[test]
 fn a_journal_says_whether_a_demotion_was_written_into_it() {
     let it = Fixture::new();

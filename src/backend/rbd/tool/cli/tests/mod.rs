@@ -21,12 +21,12 @@ use crate::error::{Error, Kind};
 use crate::exec::fake::FakeRunner;
 use crate::exec::{Class, Cmd, Tool};
 
-/// What the tools said of pools and namespaces that are not there, and to a user who may only read.
+/// What `rbd` prints if the pool, the namespace or the image is absent.
 const NO_POOL: &str = "rbd: error opening pool 'vms': (2) No such file or directory\n";
 const NO_NAMESPACE: &str = "rbd: namespace 'team' does not exist.\n";
 const NO_IMAGE: &str = "rbd: error opening image web: (2) No such file or directory\n";
 
-/// The command line tools on a runner that knows what comes next.
+/// The command line tools, on a runner that expects given commands.
 struct Fixture {
     runner: Arc<FakeRunner>,
     cli: CommandTool,
@@ -71,13 +71,13 @@ impl Fixture {
         self.cli.at(&self.call, &self.team)
     }
 
-    /// Next comes this command line, its arguments parted by blanks; it prints `stdout`.
+    /// The next command must be this one, its arguments separated by blanks; it prints `stdout`.
     fn prints(&self, line: &str, stdout: &str) {
         let argv = argv(line);
         self.runner.expect(&argv.iter().map(String::as_str).collect::<Vec<_>>(), stdout);
     }
 
-    /// Next comes this command line, and fails.
+    /// The next command must be this one; it fails.
     fn fails(&self, line: &str, status: i32, stderr: &str) {
         let argv = argv(line);
         self.runner.expect_failure(&argv.iter().map(String::as_str).collect::<Vec<_>>(), status, stderr);
@@ -100,8 +100,8 @@ fn access() -> ClusterAccess {
     ClusterAccess { cluster: Arc::new(cluster), credentials, bulkhead: "main".into() }
 }
 
-/// The words of a command line: `rbd …` with the arguments by which a cluster is reached between the two.
-/// `~` stands for the limit of time that changes get.
+/// The arguments of a command line: `rbd …`, with those that reach the cluster inserted after the tool's
+/// name. `~` stands for the time limit of changes.
 fn argv(line: &str) -> Vec<String> {
     let line = line.replace('~', "--rados-osd-op-timeout=40");
     let (tool, words) = line.split_once(' ').expect("a tool and its words");
@@ -113,7 +113,7 @@ fn argv(line: &str) -> Vec<String> {
     reached.split(' ').chain(words.split(' ')).map(str::to_string).collect()
 }
 
-/// That an error has this kind and says all of this.
+/// Asserts that the result is an error of this kind, with all these texts in its message.
 fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, kind: Kind, texts: &[&str]) {
     let error = result.expect_err("it must be refused");
     assert_eq!(error.kind(), kind, "{error}");

@@ -2,7 +2,7 @@ use super::*;
 use crate::backend::ceph::{ClusterTool, FreeSpace};
 use crate::backend::rbd::tool::{ImageTool as _, Layout, NewImage, PoolOptions};
 
-/// What `ceph df detail` says of a pool, without the fields that nobody reads.
+/// What `ceph df detail` prints about a pool, without the fields that cephlet does not read.
 fn usage(name: &str, stats: &str) -> String {
     format!(
         "\n{{\"stats\":{{\"total_bytes\":4294967296}},\"pools\":[{{\"name\":\"{name}\",\"id\":1,\"stats\":{{{stats}}}}}]}}\n"

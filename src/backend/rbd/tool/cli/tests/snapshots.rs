@@ -160,7 +160,7 @@ fn flatten_has_all_the_time_it_needs() {
     assert!(it.was(Class::Lasting));
     it.fails(flatten, 2, NO_IMAGE);
     assert_eq!(go().unwrap(), Changed::Absent);
-    // Somebody else has done that, who may not have done it all.
+    // Another flatten has taken the parent away, perhaps without having copied all data.
     let parentless = "librbd::Operations: image has no parent\n\nrbd: flatten error: (22) Invalid argument\n";
     it.fails(flatten, 22, parentless);
     assert_error(go(), Kind::Internal, &["image vms/web"]);

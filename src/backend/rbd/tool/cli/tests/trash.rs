@@ -21,7 +21,7 @@ fn a_purge_has_all_the_time_it_needs() {
     it.prints(rm, "");
     assert_eq!(go().unwrap(), Removed::Gone);
     assert!(it.was(Class::Lasting));
-    // As it was seen: the log came between the words.
+    // As it was seen: librbd's log came between the words.
     it.fails(
         rm,
         2,
