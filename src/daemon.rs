@@ -5,6 +5,7 @@
 //! remaining processes are killed and reaped → journal synced → lock released. Volumes stay mounted.
 
 mod name;
+mod programs;
 mod settings;
 mod tag;
 
@@ -14,18 +15,17 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::backend::ceph::Programs;
 use crate::backend::ceph::fencing::Fences;
-use crate::backend::ceph::{Programs, Session, session};
 use crate::backend::local::Local;
 use crate::backend::rbd::node::Mapper;
-use crate::backend::rbd::tool::cli::CommandTool;
 use crate::backend::rbd::{Identity as RbdIdentity, Rbd};
 use crate::backend::{Backend, Backends, BegunRenames, Fencing};
 use crate::clusters::{ClusterSource, Clusters};
 use crate::config::{BackendName, Config};
 use crate::dispatch::{LockTable, ObjectLocks, Workers};
 use crate::error::{Error, Result};
-use crate::exec::{ProcessLimits, Processes, Tool, Tools};
+use crate::exec::{ProcessLimits, Processes, Tools};
 use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::bridge::{Answer, Bridge};
 use crate::grpc::{self, Server};
@@ -42,6 +42,7 @@ use crate::volume::Operations;
 
 pub use self::name::rename_node;
 use self::name::{own_name, remember_name};
+use self::programs::{command_tool, programs};
 
 /// How long the calls under way may take to end after SIGTERM. The unit's TimeoutStopSec is longer.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -116,13 +117,8 @@ impl Daemon {
         let object_locks: Arc<dyn ObjectLocks> = Arc::new(Arc::clone(&locks));
         let renames: Arc<dyn BegunRenames> = Arc::clone(&journal) as _;
         let background = (Arc::new(JobQueue::default()), Arc::clone(&object_locks), renames);
-        let operations = assemble(
-            config,
-            (layout, &node),
-            (&journal, &processes, &programs),
-            (&clusters, &topology),
-            background,
-        )?;
+        let parts = (&journal, &processes, &programs);
+        let operations = assemble(config, (layout, &node), parts, (&clusters, &topology), background)?;
         let operations = Arc::new(operations);
         recover(config, &operations, &object_locks)?;
         remember_name(config, &operations.layout, &node)?;
@@ -337,20 +333,6 @@ fn backends(
         backends.push(Arc::new(rbd));
     }
     Ok(Backends::new(backends))
-}
-
-/// What asks the Ceph clusters.
-fn programs(config: &Config, layout: &Layout, processes: &Arc<Processes>) -> Result<Programs> {
-    let interpreter = session::interpreter(processes.path(Tool::Ceph));
-    let times = (config.tool_timeout, config.session.then_some(config.session_idle));
-    let session = Session::new((Arc::clone(processes), interpreter), &layout.session_lock(), times);
-    let session =
-        session.map_err(|error| Error::io("open the lock of the session with Ceph clusters", &error))?;
-    Ok(Programs::new(Arc::clone(processes) as _, Some(Arc::new(session))))
-}
-
-fn command_tool(config: &Config, layout: &Layout, programs: Programs) -> CommandTool {
-    CommandTool::new(programs, config.tool_timeout, layout.promotions())
 }
 
 /// The operations that shut hosts out of the Ceph clusters.

@@ -13,9 +13,9 @@ use crate::secrets::{Secret, Secrets};
 pub struct Cluster {
     /// Its name: a field of every ID.
     pub name: String,
-    /// Its own ID, where the operator or its conf says it.
+    /// Its own ID, if the operator or its conf gives it.
     pub fsid: Option<String>,
-    /// A ceph.conf to pass to the tools; None where the monitors are all there is.
+    /// A ceph.conf to pass to the tools; None if only the monitors are known.
     pub conf: Option<PathBuf>,
     /// Its monitors, for the tools and the kernel; empty where the conf finds them in another way.
     pub monitors: Vec<Monitor>,
@@ -23,27 +23,27 @@ pub struct Cluster {
     pub credentials: Option<Credentials>,
     /// Where its key comes from, or why it has none: for people.
     pub key_from: String,
-    /// It has a user, but no key was where Ceph looks for one.
+    /// Whether it has a user, but no key in the places where Ceph looks for one.
     pub lacks_key: bool,
     /// The pools that may be used; empty for all.
     pub pools: Vec<String>,
     /// The namespaces that may be used; empty for all.
     pub namespaces: Vec<String>,
-    /// Pools that were removed with all that was in them, as the operator says.
+    /// Pools that were removed with all their content, as the operator has declared.
     pub removed_pools: Vec<String>,
-    /// Pools with their domains, of which topology chooses; empty where the pools' own labels say it.
+    /// Pools with their domains, among which topology chooses; empty if the pools' own labels give them.
     pub domain_pools: Vec<DomainPool>,
-    /// The pool in which the names of volumes are registered whose pool topology chooses.
+    /// The pool that registers the names of volumes whose pool topology chooses.
     pub registry: Option<String>,
-    /// Names of other clusters: IDs of volumes there that are replicated to here mean the copies.
+    /// Names of other clusters whose volumes are replicated to this one: their IDs mean the copies here.
     pub serves: Vec<String>,
     /// The names of the clusters that its volumes are replicated to, by the names of their sites.
     pub peers: BTreeMap<String, String>,
-    /// Nodes read from the OSDs that are nearest to them.
+    /// Whether nodes read from the OSDs that are nearest to them.
     pub read_affinity: bool,
 }
 
-/// Who asks a cluster.
+/// The user by which cephlet reaches a cluster, and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// The user, without `client.`.
@@ -81,11 +81,11 @@ impl Cluster {
     }
 
     /// The credentials of a request's secrets (`userID`, `userKey`), else the cluster's own. Other secrets
-    /// are passed over.
+    /// are ignored.
     ///
     /// # Errors
-    /// Invalid argument where a request has only one of the two, or one that cannot be right; Unauthenticated
-    /// where there are no credentials at all. Both say what to set, and never show a key.
+    /// Invalid argument if a request has only one of the two, or a malformed one; Unauthenticated if there
+    /// are no credentials at all. Both say what to set, and never show a key.
     pub fn credentials(&self, secrets: &Secrets) -> Result<Credentials> {
         let only = |there: &str, missing: &str| {
             Err(Error::invalid(format!(
@@ -112,7 +112,7 @@ impl Cluster {
         ))
     }
 
-    /// The pools that may be used, each where it is first named; empty for all.
+    /// The pools that may be used, each once, in the order of first mention; empty for all.
     pub fn named_pools(&self) -> Vec<&str> {
         let mut pools: Vec<&str> = self.pools.iter().map(String::as_str).collect();
         if !pools.is_empty() {
@@ -153,7 +153,7 @@ impl Cluster {
     }
 }
 
-/// For logs: how it is reached and as whom.
+/// For logs: its monitors, its user and the source of its key.
 impl std::fmt::Display for Cluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "monitors {}, ", self.monitors_text())?;

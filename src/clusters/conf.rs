@@ -50,7 +50,7 @@ fn normal(name: &str) -> String {
     name.split([' ', '\t', '_', '-']).filter(|word| !word.is_empty()).collect::<Vec<_>>().join("_")
 }
 
-/// The part before `#` or `;`, if these do not stand in quotes.
+/// The part before `#` or `;`, unless these are in quotes.
 fn without_comment(line: &str) -> &str {
     let mut quote = None;
     let end = line.find(|letter: char| {

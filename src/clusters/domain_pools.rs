@@ -1,4 +1,4 @@
-//! Pools with their domains, as the clusters file has them.
+//! Pools with their domains, as written in the clusters file.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub struct DomainPool {
     pub name: String,
     /// The pool that takes the data of its volumes, if that is another.
     pub data_pool: Option<String>,
-    /// Where it is.
+    /// The domains it is in.
     pub domains: Domains,
 }
 

@@ -1,4 +1,4 @@
-//! Keys of Ceph users: where they are found and what they look like. Nothing here ever shows one.
+//! Keys of Ceph users: where they are found and what they look like. This module never shows a key.
 
 use std::path::{Path, PathBuf};
 
@@ -7,8 +7,8 @@ use crate::base64;
 use crate::files::Files;
 use crate::secrets::Secret;
 
-/// Bytes before the secret itself: type, two times of creation, length (`CryptoKey::encode` in Ceph's
-/// sources).
+/// Bytes before the secret itself: type, time of creation in two numbers, length (`CryptoKey::encode` in
+/// Ceph's sources).
 const HEADER: usize = 12;
 
 /// Where a cluster's own key comes from.
@@ -38,15 +38,14 @@ impl KeyFile {
         Ok(key)
     }
 
-    /// Where that is.
+    /// The path of the file.
     pub(super) fn path(&self) -> &Path {
         let (Self::Bare(path) | Self::Keyring(path)) = self;
         path
     }
 }
 
-/// Whether a text is a key as Ceph writes it. One that is not would be repeated by Ceph's tools in their
-/// messages.
+/// Checks that a text is a key as Ceph writes it. Ceph's tools would repeat any other text in their messages.
 pub(super) fn check(key: &str) -> Result<(), String> {
     let advice = "copy it once more with `ceph auth print-key client.USER`";
     let bytes = base64::decode(key).ok_or_else(|| format!("the key is not valid base64: {advice}"))?;
@@ -58,13 +57,13 @@ pub(super) fn check(key: &str) -> Result<(), String> {
     }
 }
 
-/// What a search for a key came to.
+/// The result of a search for a key.
 pub(super) enum Search {
-    /// It is there.
+    /// The key, and where it was found.
     Found(Secret, PathBuf),
     /// The tools find it by themselves, or need none.
     ByTools(&'static str),
-    /// There is none, here is where it was looked for.
+    /// There is no key in these places.
     Nowhere(Vec<PathBuf>),
 }
 
@@ -115,7 +114,7 @@ pub(super) mod tests {
     use super::*;
     use std::fs;
 
-    /// A key of the right form, of nobody.
+    /// A key of the right form, which no user has.
     pub const KEY: &str = "AQAAAAAAAAAAABAAAAAAAAAAAAAAAAAAAAAAAA==";
 
     #[test]

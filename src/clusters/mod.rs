@@ -1,8 +1,8 @@
-//! Which Ceph clusters there are, how they are reached and with whose key; and which domains are taken over.
+//! Which Ceph clusters there are, how they are reached and with which key; and which domains are taken over.
 //!
 //! Everything is read at start, at SIGHUP and soon after one of the files has changed, keys included: a key
-//! that was rotated is used from then on. What cannot be read never takes a cluster away that works: it stays
-//! as it was, and what is wrong is logged and shown by `cephlet config`.
+//! that was rotated is used from then on. An unreadable file never disables a cluster that works: the cluster
+//! stays as it was, and the error is logged and shown by `cephlet config`.
 
 mod cluster;
 mod conf;
@@ -40,12 +40,12 @@ pub struct Clusters {
     files: Mutex<Files>,
 }
 
-/// A cluster that was set up, as it is in force, and what is wrong with what is written about it now.
+/// A cluster that was set up, as it is in force, and what is wrong with its configuration now.
 #[derive(Clone, Debug)]
 pub struct ClusterEntry {
-    /// None for one that cannot be used.
+    /// None if the cluster cannot be used.
     pub cluster: Option<Arc<Cluster>>,
-    /// None where all is well.
+    /// None if all is well.
     pub trouble: Option<String>,
     /// The names of other clusters that it serves.
     serves: Vec<String>,
@@ -54,22 +54,22 @@ pub struct ClusterEntry {
 #[derive(Debug, Default)]
 struct Set {
     entries: BTreeMap<String, ClusterEntry>,
-    /// Why the last reading came to nothing.
+    /// Why the last reading failed.
     trouble: Option<String>,
     takeover: Arc<Takeover>,
-    /// What is wrong with what is written about takeovers now.
+    /// What is wrong with the configured takeovers now.
     takeover_trouble: Option<String>,
 }
 
 impl Clusters {
-    /// Reads them. What is wrong disables clusters and is logged; it never fails.
+    /// Reads the clusters. Errors are logged and disable clusters; the call never fails.
     pub fn load(source: ClusterSource) -> Self {
         let clusters = Self { source, current: RwLock::default(), files: Mutex::default() };
         clusters.reload();
         clusters
     }
 
-    /// Reads them again. What cannot be read leaves what is in force.
+    /// Reads the clusters again. A cluster that cannot be read stays in force as it was.
     pub fn reload(&self) {
         let (loaded, files) = self.source.load();
         *self.files.lock() = files;
@@ -78,7 +78,7 @@ impl Clusters {
         current.log(&self.source);
     }
 
-    /// Reads them again if one of the files has changed.
+    /// Reads the clusters again if one of the files has changed.
     pub fn reload_if_changed(&self) {
         let changed = self.files.lock().have_changed();
         if changed {
@@ -87,11 +87,11 @@ impl Clusters {
         }
     }
 
-    /// The cluster of this name; None where no such one is set up.
+    /// The cluster of this name; None if no such cluster is set up.
     ///
     /// # Errors
-    /// Unavailable, with the reason, for one that is set up but cannot be used, and for all while nothing
-    /// could be read at all.
+    /// Unavailable, with the reason, for a cluster that is set up but cannot be used, and for all while
+    /// nothing could be read.
     pub fn find(&self, name: &str) -> Result<Option<Arc<Cluster>>> {
         let current = self.current.read();
         match (current.entries.get(&current.canonical(name)), &current.trouble) {
@@ -107,17 +107,17 @@ impl Clusters {
         }
     }
 
-    /// The name under which a cluster is set up here that may be served for another.
+    /// The name of the cluster here that serves `name`, or `name` itself.
     pub fn canonical(&self, name: &str) -> String {
         self.current.read().canonical(name)
     }
 
-    /// All that can be used, in the order of their names.
+    /// All clusters that can be used, in the order of their names.
     pub fn all(&self) -> Vec<Arc<Cluster>> {
         self.current.read().entries.values().filter_map(|entry| entry.cluster.clone()).collect()
     }
 
-    /// All that are set up, with their names, in order: what `cephlet config` shows.
+    /// All clusters that are set up, with their names, in order: what `cephlet config` shows.
     pub fn entries(&self) -> Vec<(String, ClusterEntry)> {
         self.current.read().entries.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect()
     }
@@ -127,12 +127,12 @@ impl Clusters {
         Arc::clone(&self.current.read().takeover)
     }
 
-    /// What is wrong with what is written about that now.
+    /// What is wrong with the configured takeovers now.
     pub fn takeover_trouble(&self) -> Option<String> {
         self.current.read().takeover_trouble.clone()
     }
 
-    /// Whether anybody has set up a cluster, be it one that cannot be used.
+    /// Whether a cluster is set up, even one that cannot be used.
     pub fn are_set_up(&self) -> bool {
         let current = self.current.read();
         !current.entries.is_empty() || current.trouble.is_some()
@@ -171,7 +171,7 @@ impl Clusters {
 }
 
 impl ClusterEntry {
-    /// What is in force from now on. A key that is gone may be on its way, as a new conf may be.
+    /// The entry in force from now on. A missing key may be about to be written, as a missing conf may.
     fn new(former: Option<Arc<Cluster>>, read: Entry) -> Self {
         let Entry { cluster, mut serves } = read;
         let lost_key = |now: &Cluster| {
@@ -190,7 +190,7 @@ impl ClusterEntry {
 }
 
 impl Set {
-    /// A cluster's own name comes before those that it serves.
+    /// A cluster's own name takes precedence over the names that others serve.
     fn canonical(&self, name: &str) -> String {
         let serves = |entry: &ClusterEntry| entry.serves.iter().any(|it| it == name);
         let serving = self.entries.iter().find(|(_, entry)| serves(entry));

@@ -51,7 +51,7 @@ pub fn parse(text: &str) -> Result<Vec<Monitor>, String> {
     if monitors.is_empty() { Err(String::from("no monitor is named")) } else { Ok(monitors) }
 }
 
-/// The parts between commas, semicolons and white space, as far as these do not stand in brackets.
+/// The parts between commas, semicolons and white space, outside of brackets.
 fn split(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_i32;
     let is_separator = move |letter: char| {
@@ -119,7 +119,7 @@ fn parse_address(text: &str) -> Result<Address<'_>, String> {
 }
 
 impl Address<'_> {
-    /// As it stands before a port.
+    /// The host in the form that a port can follow.
     fn host(&self) -> String {
         if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.to_string() }
     }
@@ -137,7 +137,7 @@ impl Monitor {
         self
     }
 
-    /// For `-m` of the tools. They read protocols before numeric addresses only.
+    /// For `-m` of the tools. The tools accept a protocol only before a numeric address.
     fn for_tools(&self) -> String {
         let numeric = |address: &str| address.parse::<SocketAddr>().is_ok();
         let addresses = [("v2", &self.v2), ("v1", &self.v1)]
@@ -158,7 +158,7 @@ impl Monitor {
     }
 }
 
-/// A host with both protocols, by name: at the usual ports the name alone says it all.
+/// A host with both protocols, by name: at the usual ports the name alone is enough.
 fn named(v2: &str, v1: &str) -> String {
     match (v2.strip_suffix(&format!(":{V2_PORT}")), v1.strip_suffix(&format!(":{V1_PORT}"))) {
         (Some(host), Some(_)) => host.to_string(),

@@ -1,4 +1,4 @@
-//! Where clusters are set up: the host's own ceph.conf, or a file of ours with several.
+//! Where clusters are set up: the host's own ceph.conf, or cephlet's own file with several clusters.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ const SETTINGS: [&str; 15] = [
     "readAffinity",
 ];
 
-/// What a setting must be that has several values.
+/// The form of a setting that has several values.
 const LIST: &str = "a list of texts: [\"a\", \"b\"]";
 const PEERS: &str = "a table [cluster.NAME.peer] with lines \"SITE\" = \"CLUSTER\"";
 
@@ -44,27 +44,27 @@ const MAX_NAME: usize = 24;
 /// Where clusters are set up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterSource {
-    /// A file that may have several.
+    /// The file with clusters, if there is one.
     pub file: Option<PathBuf>,
     /// Where systemd puts a service's credentials.
     pub credentials: Option<PathBuf>,
-    /// The cluster there is without such a file, and where that has none, but other matters.
+    /// The host's cluster, which counts without such a file, or if the file has only a takeover map.
     pub host: HostCluster,
 }
 
 /// The clusters, by their names.
 pub(super) type Entries = BTreeMap<String, Entry>;
 
-/// What is written about a cluster.
+/// The configuration of a cluster.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// It, or why it cannot be used.
+    /// The cluster, or why it cannot be used.
     pub cluster: Result<Cluster, String>,
-    /// The names of other clusters that it serves, whether it can be used or not.
+    /// The names of other clusters that it serves, even if it cannot be used.
     pub serves: Vec<String>,
 }
 
-/// What was read.
+/// The result of a reading.
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub clusters: Entries,
@@ -73,19 +73,19 @@ pub(super) struct Loaded {
 }
 
 impl ClusterSource {
-    /// Where this configuration has them.
+    /// The source that this configuration names.
     pub fn new(config: &Config) -> Self {
         let wanted = config.ceph.wanted || config.wants(BackendName::Rbd) == Some(true);
         let host = HostCluster { wanted, ..config.ceph.clone() };
         Self { file: config.clusters.clone(), credentials: config.credentials_dir.clone(), host }
     }
 
-    /// The file that a person would look at.
+    /// The file for an operator to look at.
     pub fn path(&self) -> &Path {
         self.file.as_ref().unwrap_or(&self.host.conf)
     }
 
-    /// Why there is no cluster where none is set up.
+    /// The message for the case that no cluster is set up.
     pub(super) fn absence(&self) -> String {
         let conf = self.host.conf.display();
         match &self.file {
@@ -97,7 +97,7 @@ impl ClusterSource {
         }
     }
 
-    /// Reads everything, and notes which files it read. An error: nothing could be read.
+    /// Reads everything, and records which files it read. An error means that nothing could be read.
     pub(super) fn load(&self) -> (Result<Loaded, String>, Files) {
         let mut files = Files::default();
         let loaded = match &self.file {
@@ -152,7 +152,7 @@ fn from_conf(
     Ok(cluster)
 }
 
-/// A file may have nothing but the takeover map. One that has nothing at all is being written.
+/// A file may have only the takeover map. An empty file is refused: it may be about to be written.
 fn from_file(files: &mut Files, path: &Path, source: &ClusterSource) -> Result<Loaded, String> {
     let at = |what: String| format!("{}: {what}", path.display());
     let text = files.read(path)?;
@@ -196,7 +196,7 @@ fn read<T: DeserializeOwned>(key: &str, form: &str, value: &Value) -> Result<T, 
     T::deserialize(value).map_err(|what| format!("{key:?} must be {form} ({what})"))
 }
 
-/// Refuses what is no cluster's name.
+/// Refuses a text that is no valid name of a cluster.
 fn check_name(name: &str) -> Result<(), String> {
     match name.len() <= MAX_NAME && config::is_name(name) {
         true => Ok(()),
@@ -206,7 +206,7 @@ fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// Refuses names with which the IDs of volumes and snapshots would not fit.
+/// Refuses names with which the IDs of volumes and snapshots would be too long.
 fn check_length(cluster: &Cluster) -> Result<(), String> {
     let longest = cluster.namespaces.iter().max_by_key(|name| ids::encode(name).len());
     let fits = |pool: &String, registry: Option<&str>| {

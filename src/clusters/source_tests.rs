@@ -143,7 +143,7 @@ fn pools_may_have_domains() {
     assert_eq!(read("monitors = 'a'\nregistry = 'names'").unwrap().registry.as_deref(), Some("names"));
 }
 
-/// CSI allows 128 bytes for an ID: what is left for these names is known before anything is made.
+/// CSI allows 128 bytes for an ID: the room for these names is checked before any volume is made.
 #[test]
 fn pools_and_namespaces_with_which_ids_would_be_too_long_are_refused() {
     let fits = |pools: &str, namespaces: &str, rest: &str| {

@@ -235,7 +235,7 @@ fn a_cluster_is_found_under_the_names_that_it_serves() {
     assert_eq!(clusters.canonical("other"), "other");
 }
 
-/// What cannot be reached is not absent.
+/// A cluster that cannot be used is not absent.
 #[test]
 fn a_cluster_that_cannot_be_used_still_serves_its_names() {
     let (_scene, clusters) = Scene::new("[cluster.backup]\nconf = '/nonexistent'\nserves = ['main']\n");
@@ -244,7 +244,7 @@ fn a_cluster_that_cannot_be_used_still_serves_its_names() {
     assert!(clusters.find("other").unwrap().is_none());
 }
 
-/// What a node in `zone=a` tells of takeovers.
+/// The takeovers that a node in `zone=a` reports.
 fn taken(clusters: &Clusters) -> Vec<String> {
     let labels = crate::topology::Labels::given("zone=a").unwrap();
     let node = crate::topology::NodeTopology::load("p.q", &labels, None, clusters.takeover()).unwrap();

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{command_tool, open_topology, start_processes};
+use super::programs::command_tool;
+use super::{open_topology, start_processes};
 use crate::backend::ceph::{ClusterTool, Programs, removed};
 use crate::clusters::{ClusterEntry, ClusterSource, Clusters};
 use crate::config::{Config, Setting};

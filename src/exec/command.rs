@@ -1,4 +1,4 @@
-//! A command to run, and what came out of it.
+//! A command to run, and its output.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -12,17 +12,17 @@ use crate::secrets::Secret;
 /// How long a process may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Asks and changes nothing: 30 s. It is ended earlier when its client's deadline has passed: nobody
-    /// wants the answer.
+    /// A read-only question: 30 s. It is ended earlier when its client's deadline has passed, because no
+    /// client waits for the answer.
     Question,
-    /// Lists all there is, and takes the longer the more that is: ten minutes. Ended earlier like a question.
+    /// Lists everything, and takes longer the more there is: ten minutes, or less, as for a question.
     Listing,
-    /// Changes something and can be repeated: CEPHLET_TOOL_TIMEOUT, whatever its client's deadline. Broken
-    /// off it would leave something half made and locks that others wait for; it has the time to end in good
-    /// order, and the client asks again.
+    /// Changes something and can be repeated: CEPHLET_TOOL_TIMEOUT, regardless of its client's deadline. If
+    /// it were broken off, it would leave a half-made change, and locks that others wait for. So it gets the
+    /// time to end properly, and the client asks again.
     Change,
-    /// Takes as long as it takes (flatten, purge): no deadline, whatever its client's. Only the end of the
-    /// daemon breaks it off.
+    /// Can take any time (flatten, purge): no deadline, not even its client's. Only the end of the daemon
+    /// breaks it off.
     Lasting,
     /// Must not be broken off (mkfs, fsck, resize): no deadline, never killed. It outlives its client, and
     /// the daemon.
@@ -43,7 +43,7 @@ pub struct Cmd {
     pub(super) tool: Tool,
     pub(super) class: Class,
     pub(super) args: Vec<OsString>,
-    /// So many of the arguments say how to reach what the command is about.
+    /// How many of the arguments, from the first on, say how to reach the cluster.
     pub(super) access_args: usize,
     pub(super) stdin: Input,
     pub(super) files: Vec<MemoryFile>,
@@ -53,7 +53,7 @@ pub struct Cmd {
     pub(super) kept_open: Option<KeptOpen>,
 }
 
-/// A file that a command has open without knowing of it. It is the same as itself only.
+/// A file that a command keeps open without using it. It is equal only to itself.
 #[derive(Clone)]
 pub(super) struct KeptOpen(pub(super) Arc<File>);
 
@@ -69,7 +69,7 @@ impl Eq for KeptOpen {}
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct Input {
     pub(super) bytes: Vec<u8>,
-    /// Of the file, where that is more than there are bytes.
+    /// The length of the file, if it is more than that of `bytes`.
     pub(super) length: u64,
 }
 
@@ -82,13 +82,13 @@ impl From<&[u8]> for Input {
 /// A file in memory that a command reads by the path in one of its arguments.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct MemoryFile {
-    /// Which argument is its path.
+    /// The index of the argument that is its path.
     pub(super) argument: usize,
     pub(super) contents: Secret,
 }
 
 impl Cmd {
-    /// `tool` without arguments and with nothing to read.
+    /// `tool` without arguments and without input.
     pub fn new(tool: Tool, class: Class) -> Self {
         let (args, stdin, files, bulkhead, guard, kept_open) = Default::default();
         Self { tool, class, args, access_args: 0, stdin, files, bulkhead, outlives: false, guard, kept_open }
@@ -108,28 +108,27 @@ impl Cmd {
         self
     }
 
-    /// The same, reading `bytes` from an anonymous file in memory: the place for secrets, also as
-    /// `/proc/self/fd/0`.
+    /// The same, with `bytes` as stdin, an anonymous file in memory. Secrets belong here; the command can
+    /// also read them as `/proc/self/fd/0`.
     #[must_use]
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin.bytes = bytes.into();
         self
     }
 
-    /// The same, with stdin looking as if it had `length` bytes (stat(2)), of which the last ones are zeros
-    /// that take no memory.
+    /// The same, with a stdin of `length` bytes (stat(2)): its bytes, and then zeros that take no memory.
     #[must_use]
     pub fn stdin_length(mut self, length: u64) -> Self {
         self.stdin.length = length;
         self
     }
 
-    /// The same with `option` and the path of an anonymous file in memory that holds `contents`: the place
-    /// for a key, which shows on no command line, in no log and on no disk.
+    /// The same with `option` and the path of an anonymous file in memory that holds `contents`. Keys belong
+    /// here: they appear on no command line, in no log and on no disk.
     ///
-    /// The path reads `/proc/self/fd/3`, then `4`, wherever the command is shown. The process gets the number
-    /// that the file has in the daemon: to move it between fork and exec could hit the pipe by which a failed
-    /// exec is told.
+    /// Logs and messages show the path as `/proc/self/fd/3`, then `4`. The process gets the number that the
+    /// file has in the daemon: another number, set between fork and exec, could be that of the pipe by which
+    /// a failed exec is reported.
     #[must_use]
     pub fn memory_file(mut self, option: &str, contents: Secret) -> Self {
         self.args.push(option.into());
@@ -138,39 +137,39 @@ impl Cmd {
         self
     }
 
-    /// The same, counted among the commands of this cluster (CEPHLET_TOOLS), whatever the call is about: a
-    /// list asks them all. Other commands count with what their call is about.
+    /// The same, counted among the commands of this cluster (CEPHLET_TOOLS), for a call that concerns several
+    /// clusters, such as a list. Other commands count in the bulkhead of their call.
     #[must_use]
     pub fn within(mut self, bulkhead: Bulkhead) -> Self {
         self.bulkhead = Some(bulkhead);
         self
     }
 
-    /// The same, but it and what it leaves running are to outlive the daemon also where all processes of the
-    /// daemon's cgroup are ended with it.
+    /// The same, but the command and the processes that it leaves behind outlive the daemon, even if all
+    /// processes of the daemon's cgroup are ended with it.
     #[must_use]
     pub fn outliving(mut self) -> Self {
         self.outlives = true;
         self
     }
 
-    /// The same, but it begins only if [`become_tool`](super::become_tool) admits it by these bytes, which
-    /// are no secret. Not for a command with files in memory.
+    /// The same, but the command starts only if [`become_tool`](super::become_tool) admits it by these bytes,
+    /// which are no secret. Not for a command with files in memory.
     #[must_use]
     pub fn guarded(mut self, guard: Vec<u8>) -> Self {
         self.guard = Some(guard);
         self
     }
 
-    /// The same, but it and what it leaves running keep this file open, and so hold the lock that belongs to
-    /// it, whatever becomes of the daemon.
+    /// The same, but the command and the processes that it leaves behind keep this file open. So they hold
+    /// its lock even after the daemon has died.
     #[must_use]
     pub fn keeping_open(mut self, file: &Arc<File>) -> Self {
         self.kept_open = Some(KeptOpen(Arc::clone(file)));
         self
     }
 
-    /// The same; the arguments so far say how to reach what the command is about.
+    /// The same; the arguments so far say how to reach the cluster, and not what to do there.
     #[must_use]
     pub fn after_access(mut self) -> Self {
         self.access_args = self.args.len();
@@ -193,14 +192,14 @@ impl Cmd {
         &self.stdin.bytes
     }
 
-    /// What the command reads from memory by a path in its arguments, in their order: for tests.
+    /// The contents of its files in memory, in the order of the arguments: for tests.
     #[cfg(test)]
     pub fn memory_files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(|file| file.contents.reveal())
     }
 }
 
-/// As it would be typed: for logs, messages and the step of a call.
+/// The command as it would be typed: for logs, messages and the step of a call.
 impl fmt::Display for Cmd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.tool.file_name())?;
@@ -208,7 +207,7 @@ impl fmt::Display for Cmd {
     }
 }
 
-/// Without what is read from stdin, which may be a key.
+/// Without the content of stdin, which may be a key.
 impl fmt::Debug for Cmd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} `{self}` with {} bytes on stdin", self.class, self.stdin.bytes.len())?;
@@ -234,7 +233,7 @@ pub struct Output {
     pub stderr_tail: String,
 }
 
-/// Runs commands. The seam at which tests put recorded answers.
+/// Runs commands. Tests put recorded answers in its place.
 pub trait Runner: Send + Sync {
     /// Runs `cmd` for `call` and waits for its end. The call's step becomes the command.
     ///

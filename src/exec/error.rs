@@ -24,18 +24,18 @@ pub enum Why {
     NotFound {
         /// The tool.
         tool: Tool,
-        /// Where it was looked for.
+        /// The directories that were searched.
         searched: Vec<PathBuf>,
     },
-    /// The system could not start it: what fork, exec or a descriptor for it answered.
+    /// The system could not start it: the error of fork, exec or a descriptor for it.
     NotStarted(io::Error),
-    /// It waited this long for others to end, until the client's deadline passed, for longer than a command
-    /// may take, or until its call may begin nothing any more
-    /// ([`Call::only_while`](crate::dispatch::Call::only_while)); it was not started.
+    /// It was not started. It waited this long for others to end, until the client's deadline passed, for
+    /// longer than a command may take, or until its call could begin nothing any more
+    /// ([`Call::only_while`](crate::dispatch::Call::only_while)).
     Expired(Duration),
-    /// So many processes hang in the kernel that no other is started.
+    /// It was not started, because this many processes hang in the kernel.
     TooBusy(usize),
-    /// The daemon is going down: it was not started, or was killed.
+    /// The daemon is stopping: the command was not started, or was killed.
     Stopping,
     /// It ended with a status other than 0.
     Failed {
@@ -46,7 +46,7 @@ pub enum Why {
         /// The last 4 KiB from stderr.
         stderr_tail: String,
     },
-    /// A signal ended it, not one of ours.
+    /// A signal ended it that the daemon had not sent.
     Signaled {
         /// The signal's number.
         signal: i32,
@@ -55,23 +55,23 @@ pub enum Why {
     },
     /// Its deadline passed and it was killed.
     TimedOut {
-        /// How long it was let run.
+        /// How long it ran.
         after: Duration,
         /// Whether it is gone. If not, it hangs in the kernel, and its volume stays locked until it is gone.
         reaped: bool,
         /// The last 4 KiB from stderr.
         stderr_tail: String,
     },
-    /// The client's deadline passed; the command must not be killed and goes on, for so long by now, and its
+    /// The client's deadline passed. The command must not be killed and goes on; it has run this long. Its
     /// volume stays locked until it ends.
     StillRunning(Duration),
-    /// A resident process did not answer within so long, and goes on. The volume stays locked until it answers.
+    /// A resident process did not answer in this time, and goes on. The volume stays locked until it answers.
     NoAnswer(Duration),
     /// A resident process died before it answered. What was asked of it may have been done.
     Died,
     /// The resident process of a former daemon still runs, and holds the lock of this file.
     FormerRuns(PathBuf),
-    /// It ended, but somebody else took its exit status: what wait answered.
+    /// It ended, but its exit status was taken elsewhere: the error of wait.
     StatusLost(io::Error),
     /// It wrote more bytes than are kept.
     TooMuchOutput(usize),
@@ -93,7 +93,7 @@ impl CommandError {
         }
     }
 
-    /// Whether it was started and runs no more, so that what it left half done stays so.
+    /// Whether it was started and has ended, so that a half-done change stays half done.
     pub fn has_ended(&self) -> bool {
         use Why::{Failed, Signaled, StatusLost, TimedOut, TooMuchOutput};
         matches!(
@@ -221,7 +221,7 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// The last line that says something.
+/// The last line that is not empty.
 fn last_line(text: &str) -> Option<&str> {
     text.lines().map(str::trim).rfind(|line| !line.is_empty())
 }

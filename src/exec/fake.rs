@@ -8,8 +8,7 @@ use parking_lot::Mutex;
 use super::{Class, Cmd, CommandError, Helper, Output, Runner, Tool, Why};
 use crate::dispatch::Call;
 
-/// Answers in order. A question that was not expected fails the test at once, an answer never asked for fails
-/// it at the end.
+/// Answers in order. An unexpected question fails the test at once, an unused answer fails it at the end.
 #[derive(Debug)]
 struct Script<Q, A> {
     expected: Mutex<VecDeque<(Q, A)>>,
@@ -51,7 +50,7 @@ pub struct FakeRunner {
 }
 
 impl FakeRunner {
-    /// Next comes exactly `argv` (the tool's file name first): it writes `stdout` and ends with 0.
+    /// Expects exactly `argv` next (the tool's file name first), which writes `stdout` and ends with 0.
     pub fn expect(&self, argv: &[&str], stdout: &str) {
         self.script.expect(owned(argv), Ok(Output { stdout: stdout.into(), stderr_tail: String::new() }));
     }
@@ -61,23 +60,23 @@ impl FakeRunner {
         self.script.expect(owned(argv), Ok(Output { stdout: stdout.into(), stderr_tail: stderr.into() }));
     }
 
-    /// Next comes exactly `argv`: it writes `stderr` and ends with `status`.
+    /// Expects exactly `argv` next, which writes `stderr` and ends with `status`.
     pub fn expect_failure(&self, argv: &[&str], status: i32, stderr: &str) {
         let (stdout, stderr_tail) = (Vec::new(), stderr.to_owned());
         self.expect_error(argv, Why::Failed { status, stdout, stderr_tail });
     }
 
-    /// Next comes exactly `argv` and gets this error.
+    /// Expects exactly `argv` next, which gets this error.
     pub fn expect_error(&self, argv: &[&str], why: Why) {
         self.script.expect(owned(argv), Err(why.of(argv.join(" "))));
     }
 
-    /// From now on this tool is not there.
+    /// From now on this tool is missing.
     pub fn lack(&self, tool: Tool) {
         self.missing.lock().push(tool);
     }
 
-    /// What was run so far: for what is not in the command line (class, stdin).
+    /// The commands run so far, for checks of what is not in the command line (class, stdin).
     pub fn ran(&self) -> Vec<Cmd> {
         self.ran.lock().clone()
     }
@@ -90,7 +89,7 @@ fn owned(argv: &[&str]) -> Vec<String> {
 impl Runner for FakeRunner {
     fn run(&self, call: &Call, cmd: &Cmd) -> Result<Output, CommandError> {
         call.enter_step(cmd.to_string());
-        // No process of it lives on, with what it was to keep open.
+        // No process runs, so no file is kept open.
         self.ran.lock().push(Cmd { kept_open: None, ..cmd.clone() });
         let args = cmd.args.iter().map(|arg| arg.to_string_lossy().into_owned());
         self.script.answer(&std::iter::once(cmd.tool.file_name().to_owned()).chain(args).collect())
@@ -112,7 +111,7 @@ pub struct FakeHelper {
 }
 
 impl FakeHelper {
-    /// Next comes exactly `request` and gets `reply`.
+    /// Expects exactly `request` next, which gets `reply`.
     pub fn expect(&self, request: impl Into<Vec<u8>>, reply: impl Into<Vec<u8>>) {
         self.script.expect(request.into(), Ok(reply.into()));
     }

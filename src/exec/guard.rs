@@ -1,6 +1,6 @@
-//! A tool that may begin only if something is still so: this same binary looks, in the process that then
-//! becomes the tool, and what it has opened for that stays open until the tool ends. A look beforehand would
-//! leave a gap.
+//! A tool that may start only if a condition still holds. This same binary checks it, in the process that
+//! then becomes the tool, and the file that it opened for the check stays open until the tool ends. An
+//! earlier check would leave a gap.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -14,11 +14,11 @@ use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::sys::process::ignore_broken_pipes;
 
-/// The first argument by which the binary knows that it is to become a tool; what has to be so, the tool and
-/// its arguments follow.
+/// The first argument, which makes the binary become a tool. The condition, the tool and the tool's arguments
+/// follow.
 pub const GUARD_ARGUMENT: &str = "@guard";
 
-/// The status where the tool did not begin. No tool has it: those of e2fsck are bits, and 1 is a success.
+/// The exit status if the tool did not start. No tool has it: those of e2fsck are bits, and 1 is a success.
 pub const NOT_BEGUN: u8 = 125;
 
 /// The arguments by which this binary becomes `program` if `guard` allows it.
@@ -27,14 +27,14 @@ pub(super) fn arguments(guard: &[u8], program: &Path, args: &[OsString]) -> Vec<
     own.into_iter().chain(args.iter().cloned()).collect()
 }
 
-/// Becomes the tool, if `admit` opens what is to stay open meanwhile. Returns only if not.
+/// Becomes the tool, if `admit` opens the file that is to stay open meanwhile. Returns only on failure.
 pub fn become_tool(arguments: &[OsString], admit: impl FnOnce(&[u8]) -> Result<OwnedFd, String>) -> ExitCode {
     let [_, guard, program, args @ ..] = arguments else { return ExitCode::from(NOT_BEGUN) };
     let refusal = match admit(guard.as_encoded_bytes()) {
         Ok(held) => replace_process(program, args, &held).to_string(),
         Err(refusal) => refusal,
     };
-    // Not eprintln!, which panics when nobody reads.
+    // Not eprintln!, which panics if stderr has no reader.
     let _ = writeln!(io::stderr(), "{refusal}");
     ExitCode::from(NOT_BEGUN)
 }
@@ -71,7 +71,7 @@ mod tests {
         let _ = become_tool(&arguments, admit);
     }
 
-    /// Says what it has open, and what becomes of a write that nobody reads.
+    /// Prints how often it has the held file open, and which signals it ignores.
     const SCRIPT: &str = "readlink /proc/self/fd/* | grep -c /etc/hostname; grep SigIgn /proc/self/status";
 
     #[test]

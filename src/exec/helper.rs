@@ -2,8 +2,8 @@
 //!
 //! The helper is this same binary, started with the single argument [`HELPER_ARGUMENT`]: the request comes on
 //! stdin, the reply goes to stdout, exit status 0. A thread of the daemon that hung in such a call could not
-//! be given up and would keep everything the daemon has open, the lock of the state directory first, even
-//! after `kill -9`.
+//! be abandoned. Even after `kill -9` it would keep everything open that the daemon has open, first of all
+//! the lock of the state directory.
 //!
 //! The program is `/proc/self/exe`: between fork and exec the child still runs the daemon's own file, so the
 //! helper is always of the daemon's version, even when an upgrade has replaced or removed that file; no
@@ -18,19 +18,19 @@ use super::{Class, CommandError};
 use crate::dispatch::Call;
 use crate::sys::process::ignore_terminate;
 
-/// The one argument by which the binary knows that it is a helper.
+/// The single argument that makes the binary a helper.
 pub const HELPER_ARGUMENT: &str = "@helper";
 
-/// Asks a helper. The seam at which tests put recorded answers.
+/// Asks a helper. Tests put recorded answers in its place.
 pub trait Helper: Send + Sync {
-    /// Has `request` served in another process and waits for the reply; `step` says in words what is done.
+    /// Sends `request` to another process and waits for the reply. `step` describes the work in words.
     ///
     /// # Errors
-    /// Every way in which the helper did not answer. What it answers is the business of who asked.
+    /// Every way in which the helper did not answer. Its reply is a matter for the caller.
     fn ask(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, CommandError>;
 
-    /// The same by a process that keeps `held` open, and so holds the lock that belongs to it, until it is
-    /// gone. A stand-in that starts no process holds nothing.
+    /// The same, in a process that keeps `held` open until its end, and so holds the lock of that file. A
+    /// stand-in that starts no process holds nothing.
     ///
     /// # Errors
     /// As [`Helper::ask`].
@@ -47,14 +47,14 @@ pub trait Helper: Send + Sync {
 
 /// The helper's side: reads the request, has it handled, writes the reply. Call it before anything is opened.
 ///
-/// SIGTERM is ignored: a file system half way between freeze and thaw must not be left so because its
-/// deadline has passed or because systemd stops the whole unit. What does not end in its grace gets KILL.
+/// SIGTERM is ignored: no file system may stay frozen because the helper's deadline has passed or because
+/// systemd stops the whole unit. A helper that does not end in its grace gets KILL.
 pub fn serve(handle: impl FnOnce(&[u8]) -> Vec<u8>) -> ExitCode {
     ignore_terminate();
     match answer(&mut io::stdin().lock(), &mut io::stdout().lock(), handle) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Not eprintln!, which panics when nobody reads.
+            // Not eprintln!, which panics if stderr has no reader.
             let _ = writeln!(io::stderr(), "helper: {error}");
             ExitCode::FAILURE
         }

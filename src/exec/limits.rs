@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-/// How many processes run at once, how long they may take and how much they may say.
+/// How many processes run at once, how long they may take and how much they may write.
 #[derive(Clone, Debug)]
 pub struct ProcessLimits {
     /// Tools at once in a bulkhead (CEPHLET_TOOLS).
     pub tools: usize,
     /// Helpers at once in a bulkhead.
     pub helpers: usize,
-    /// Processes of a bulkhead that hang in the kernel, beyond which no other of it is started.
+    /// How many processes of a bulkhead must hang in the kernel for it to start no other.
     pub stuck: usize,
     /// Deadline of [`Class::Question`](super::Class::Question).
     pub question: Duration,

@@ -12,10 +12,10 @@
 //!    [`Call`](crate::dispatch::Call), which keeps the volume locked until the process is gone.
 //! 4. [`Class::Unbounded`] has no deadline and is never killed: once the client's deadline has passed, the
 //!    call ends and the process goes to the reaper, which goes on reading its output.
-//! 5. The daemon dies, however that happens: the kernel kills the process, so that the next daemon meets none
-//!    that could still do or undo anything. Exceptions are what must not be broken off, [`Class::Unbounded`],
-//!    and what leaves a process behind on purpose, [`Cmd::outliving`]: these the next daemon finds by the
-//!    device that they have open, or by a lock that they keep ([`Cmd::keeping_open`]).
+//! 5. The daemon dies in any way: the kernel kills the process, so the next daemon meets no process that
+//!    could still change something. Exceptions must not be broken off ([`Class::Unbounded`]), or leave a
+//!    process behind on purpose ([`Cmd::outliving`]). The next daemon finds them by the device that they have
+//!    open, or by a lock that they keep ([`Cmd::keeping_open`]).
 
 mod command;
 mod error;

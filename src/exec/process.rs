@@ -25,7 +25,7 @@ use crate::sys::process::{Orphaned, isolate};
 /// How a process is started.
 pub(super) struct Start<'a> {
     pub(super) program: &'a Path,
-    /// The name by which the process shows in `ps`.
+    /// The name of the process in `ps`.
     pub(super) name: &'a str,
     pub(super) args: &'a [OsString],
     pub(super) search_path: &'a OsStr,
@@ -34,7 +34,7 @@ pub(super) struct Start<'a> {
     pub(super) kept_open: Option<&'a Arc<File>>,
     /// How much it may write to stdout, in bytes.
     pub(super) stdout_limit: usize,
-    /// What becomes of it when the daemon dies.
+    /// What happens to it when the daemon dies.
     pub(super) orphaned: Orphaned,
 }
 
@@ -67,12 +67,12 @@ impl Start<'_> {
     }
 }
 
-/// An anonymous file in memory that holds `bytes`, and zeros up to `length`: no pipe to fill while the child
-/// writes, no trace on a disk. It is close-on-exec, so that no other child that another thread starts at this
-/// moment has it.
+/// An anonymous file in memory that holds `bytes`, and zeros up to `length`. Unlike a pipe it need not be
+/// filled while the child writes, and it leaves no trace on a disk. It is close-on-exec, so no child that
+/// another thread starts at this moment inherits it.
 pub(super) fn memory(name: &str, bytes: &[u8], length: u64) -> io::Result<OwnedFd> {
     let fd = match memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
-        // Linux before 6.3 does not know the seal, later ones can be told to insist on it (memfd_create(2)).
+        // Linux before 6.3 does not know the seal, later ones can be set up to require it (memfd_create(2)).
         Err(Errno::INVAL) => memfd_create(name, MemfdFlags::CLOEXEC)?,
         other => other?,
     };
@@ -86,11 +86,11 @@ pub(super) fn memory(name: &str, bytes: &[u8], length: u64) -> io::Result<OwnedF
 /// Why a wait for a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitEnd {
-    /// The process has ended; its status is there to be taken.
+    /// The process has ended, and its status can be taken.
     Ended,
     /// The time is over.
     Time,
-    /// The other descriptor can be read.
+    /// The other descriptor is readable.
     Told,
 }
 
@@ -128,13 +128,13 @@ impl Process {
             Ok((pidfd_open(Pid::from_child(child), PidfdFlags::empty())?, stdout, stderr))
         };
         open().inspect_err(|_: &io::Error| {
-            // Out of descriptors: it has hardly begun, and nobody could watch it.
+            // Out of descriptors: the process has hardly begun, and it could not be watched.
             let _ = child.kill();
             let _ = child.wait();
         })
     }
 
-    /// Reads what the process writes until it ends, `until` comes, or `told` can be read.
+    /// Reads what the process writes until it ends, until the time `until`, or until `told` is readable.
     pub(super) fn wait(&mut self, until: Option<Instant>, told: Option<BorrowedFd<'_>>) -> WaitEnd {
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -149,7 +149,7 @@ impl Process {
         }
     }
 
-    /// Waits for anything to happen, or for `timeout`.
+    /// Waits for an event, or for `timeout`.
     fn poll(&self, told: Option<BorrowedFd<'_>>, timeout: Option<Duration>) -> Option<WaitEnd> {
         let mut fds = Vec::with_capacity(4);
         fds.push(PollFd::from_borrowed_fd(self.pidfd.as_fd(), PollFlags::IN));
@@ -173,13 +173,13 @@ impl Process {
 
     /// Takes the status of a process that has ended, which frees its number.
     pub(super) fn reap(&mut self) {
-        // An error means that the status was lost, and the process with it.
+        // An error means that the process is gone, and its status is lost.
         let _ = self.child.wait();
     }
 
-    /// Signals the process and what it started, as far as that stayed in its group.
+    /// Signals the process, and the processes that it started and that stayed in its group.
     pub(super) fn signal_group(&self, signal: Signal) {
-        // ESRCH: they are gone. The leader is not reaped yet, so the number cannot mean others.
+        // ESRCH: they are gone. The leader is not reaped yet, so the number cannot belong to another group.
         let _ = kill_process_group(self.group, signal);
     }
 

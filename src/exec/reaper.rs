@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::process::Process;
 use crate::dispatch::{Bulkhead, Call, Permit};
 
-/// The waiting thread reads what the process writes, and logs a line.
+/// The stack of the waiting thread, which reads what the process writes, and logs a line.
 const STACK: usize = 128 * 1024;
 
 /// A process that goes on without its call.
@@ -23,19 +23,19 @@ pub(super) struct Orphan {
     pub(super) command: String,
     /// Holds the lock of the volume.
     pub(super) call: Call,
-    /// With what it is counted.
+    /// The bulkhead in which it is counted.
     pub(super) bulkhead: Option<Bulkhead>,
-    /// Kept by healthy work that goes on; what was killed gives its permit back, or a few dead disks would
-    /// stop everything.
+    /// Healthy work that goes on keeps its permit. A killed process gives it back, or a few dead disks would
+    /// stop all commands.
     pub(super) _permit: Option<Permit>,
 }
 
-/// How many there are in each bulkhead.
+/// How many such processes there are in each bulkhead.
 #[derive(Clone, Default)]
 pub(super) struct Reaper(Arc<Mutex<HashMap<Option<Bulkhead>, usize>>>);
 
 impl Reaper {
-    /// Takes a process over. Where there is no thread to be had, waits for its end here.
+    /// Takes a process over. If no thread is available, waits for its end here.
     pub(super) fn adopt(&self, orphan: Orphan) {
         *self.0.lock().entry(orphan.bulkhead.clone()).or_default() += 1;
         let slot = Arc::new(Mutex::new(Some(orphan)));
@@ -56,7 +56,7 @@ impl Reaper {
         self.0.lock().values().sum()
     }
 
-    /// How many of them are of this bulkhead.
+    /// How many of them belong to this bulkhead.
     pub(super) fn count_in(&self, bulkhead: &Option<Bulkhead>) -> usize {
         self.0.lock().get(bulkhead).copied().unwrap_or_default()
     }

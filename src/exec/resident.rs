@@ -1,4 +1,4 @@
-//! A process that stays as long as there is work for it, and is spoken to over a socket.
+//! A process that stays as long as there is work for it. The daemon talks to it over a socket.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -19,7 +19,7 @@ use super::starter::Starter;
 use super::stream::{Keep, Stream};
 use crate::sys::process::{Orphaned, isolate};
 
-/// Between two looks whether the process has ended.
+/// The pause between two checks whether the process has ended.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A program for an interpreter.
@@ -29,13 +29,13 @@ pub struct Script<'a> {
     pub interpreter: &'a Path,
     /// The interpreter's options.
     pub options: &'a [&'a str],
-    /// The program, which is on no disk.
+    /// The text of the program, which is on no disk.
     pub text: &'a str,
     /// The environment, beside what every process gets.
     pub environment: &'a [(&'a str, &'a str)],
 }
 
-/// A running process. It keeps running when the daemon dies; the end of its input tells it so.
+/// A running process. It keeps running when the daemon dies; it learns of that by the end of its input.
 #[derive(Debug)]
 pub struct Resident {
     child: Child,
@@ -74,8 +74,8 @@ impl Resident {
         self.child.id()
     }
 
-    /// Waits until something can be read from `socket`, for `timeout` at most; tells whether it can. What the
-    /// process writes to stderr meanwhile is read, so that it never waits for a reader.
+    /// Waits until something can be read from `socket`, for `timeout` at most. Returns whether it can. What
+    /// the process writes to stderr meanwhile is read, so that it never waits for a reader.
     pub fn wait(&mut self, socket: &UnixStream, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
         loop {
@@ -92,7 +92,7 @@ impl Resident {
         }
     }
 
-    /// Waits until the process has ended, and kills it at `deadline`. Returns the last that it wrote to
+    /// Waits until the process has ended, and kills it at `deadline`. Returns the end of what it wrote to
     /// stderr.
     pub fn end(mut self, deadline: Instant) -> String {
         while let Ok(None) = self.child.try_wait() {

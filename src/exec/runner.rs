@@ -1,4 +1,4 @@
-//! The real thing: runs tools and helpers on this machine.
+//! Runs tools and helpers on this machine: the [`Runner`] and [`Helper`] of the daemon.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -27,8 +27,7 @@ use crate::dispatch::{Bulkhead, Call, Limits, NoPermit, Permit, Permits, Want};
 use crate::sys::crash;
 use crate::sys::process::{Orphaned, keep_ended_children};
 
-/// How often, for a process that need not be waited for beyond its client's deadline, that deadline is asked
-/// for.
+/// How often the client's deadline is checked, for a process whose call ends at that deadline.
 const TICK: Duration = Duration::from_secs(1);
 
 /// How often a shutdown checks whether all processes are gone.
@@ -40,7 +39,7 @@ pub struct Processes {
     search_path: OsString,
     limits: ProcessLimits,
     helper_program: PathBuf,
-    /// There while systemd runs this machine.
+    /// A directory that exists while systemd runs this machine.
     booted: PathBuf,
     tools_running: Arc<Permits>,
     helpers_running: Arc<Permits>,
@@ -53,7 +52,7 @@ pub struct Processes {
     watched: Arc<()>,
 }
 
-/// One process to be run, and for whom.
+/// One process to run, and its call.
 struct Task<'a> {
     call: &'a Call,
     command: &'a str,
@@ -66,7 +65,7 @@ impl Processes {
     /// Starts its threads.
     ///
     /// # Errors
-    /// If there is no thread or descriptor to be had.
+    /// If no thread or descriptor is available.
     pub fn new(tools: Tools, limits: ProcessLimits) -> io::Result<Self> {
         keep_ended_children()?;
         Ok(Self {
@@ -85,16 +84,15 @@ impl Processes {
         })
     }
 
-    /// Ends what runs and starts nothing any more; returns when all is gone that can be, at `deadline` at the
-    /// latest.
+    /// Ends the running processes and starts no more. Returns when all of them are gone that can be ended, at
+    /// `deadline` at the latest.
     ///
-    /// Only [`Class::Unbounded`] is left running. Calls that wait for a process get
-    /// [`Why::Stopping`].
+    /// Only [`Class::Unbounded`] is left running. Calls that wait for a process get [`Why::Stopping`].
     pub fn shutdown(&self, deadline: Instant) {
         self.stopping.store(true, Ordering::Release);
         self.tools_running.close();
         self.helpers_running.close();
-        // Nobody reads it, so everybody sees it; EAGAIN would mean that it can be read already.
+        // It is never read, so it stays readable for every waiter. EAGAIN would mean that it is readable.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         let watched = || Arc::strong_count(&self.watched) - 1;
         while watched() > 0 && Instant::now() < deadline {
@@ -127,7 +125,7 @@ impl Processes {
         bulkhead: Option<Bulkhead>,
     ) -> Result<Permit, Why> {
         let step = format!("waiting for others to end before {command}");
-        // Those that it waits for may take as long.
+        // The commands that it waits for may take as long.
         let patience = if class.is_lasting() { Duration::MAX } else { self.limits.change };
         let is_lasting = class.is_lasting();
         let want = Want { bulkhead, is_lasting, is_back: false, step: Some(&step), patience };
@@ -137,15 +135,15 @@ impl Processes {
         })
     }
 
-    /// Where `tool` is on this machine, if it is there.
+    /// The path of `tool` on this machine, if it is there.
     pub fn path(&self, tool: Tool) -> Option<&Path> {
         self.tools.path(tool).ok()
     }
 
-    /// Starts a process that is spoken to over a socket, and returns our end of that.
+    /// Starts a process that the daemon talks to over a socket, and returns the daemon's end of the socket.
     ///
     /// # Errors
-    /// The daemon is going down, or what fork, exec or a descriptor answered.
+    /// The daemon is stopping, or fork, exec or a descriptor failed.
     pub fn start_resident(&self, script: Script<'_>, held: &Arc<File>) -> io::Result<(Resident, UnixStream)> {
         match self.stopping.load(Ordering::Acquire) {
             true => Err(io::Error::other("cephlet is stopping")),
@@ -180,8 +178,8 @@ impl Processes {
         }
     }
 
-    /// Waits for the end of the process, its deadline, or the daemon's; where it changes nothing, or goes on
-    /// by itself, also for that of its client.
+    /// Waits for the end of the process, its deadline, or the stop of the daemon. If the process changes
+    /// nothing, or can go on without its call, the client's deadline ends the wait, too.
     fn wait(&self, job: &mut Process, class: Class, call: &Call) -> WaitEnd {
         let now = Instant::now();
         let (deadline, heeds_client) = match class {
@@ -213,7 +211,7 @@ impl Processes {
         self.stopped_or(Why::StillRunning(after))
     }
 
-    /// TERM, a grace, KILL, a short wait; then the reaper has it.
+    /// TERM, a grace, KILL, a short wait. If the process remains, the reaper takes it.
     fn kill(&self, mut job: Process, task: Task<'_>) -> Why {
         let after = job.elapsed();
         warn!(
@@ -225,7 +223,7 @@ impl Processes {
         );
         job.signal_group(Signal::TERM);
         let mut event = job.wait(Some(Instant::now() + self.limits.grace), None);
-        // Also for what its leader left behind in the group.
+        // Also for processes that the leader left behind in its group.
         job.signal_group(Signal::KILL);
         if event != WaitEnd::Ended {
             event = job.wait(Some(Instant::now() + self.limits.last_wait), None);
@@ -252,7 +250,7 @@ impl Processes {
         self.stopped_or(Why::TimedOut { after, reaped, stderr_tail })
     }
 
-    /// Whether the command wants a scope of its own and can have one.
+    /// Whether the command is to get a scope of its own and this machine has scopes.
     fn has_scopes(&self, cmd: &Cmd) -> bool {
         cmd.outlives && self.booted.is_dir() && self.tools.path(Tool::SystemdRun).is_ok()
     }
@@ -333,13 +331,13 @@ impl Helper for Processes {
     }
 }
 
-/// So many in each bulkhead, of which those without a deadline leave one to the others.
+/// This many in each bulkhead. Commands without a deadline leave one place to the others.
 fn at_once(each: usize) -> Limits {
     let each = each.max(1);
     Limits { all: usize::MAX, each, lasting: each - 1, spare: 0 }
 }
 
-/// What becomes of a process when the daemon dies.
+/// What happens to a process when the daemon dies.
 fn orphaned(class: Class, outlives: bool) -> Orphaned {
     match class {
         Class::Unbounded => Orphaned::GoesOn,

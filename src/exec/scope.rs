@@ -1,4 +1,4 @@
-//! Processes that outlive the daemon also where a supervisor ends everything in the daemon's cgroup:
+//! Processes that outlive the daemon, even if a supervisor ends everything in the daemon's cgroup:
 //! systemd.scope(5).
 
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::path::Path;
 use super::command::MemoryFile;
 use super::{Cmd, Tool};
 
-/// There while systemd runs this machine: sd_booted(3).
+/// A directory that exists while systemd runs this machine: sd_booted(3).
 pub(super) const BOOTED: &str = "/run/systemd/system";
 
 /// systemd-run(1) makes a scope, enters it and becomes the program: same process, same descriptors.

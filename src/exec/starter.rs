@@ -1,5 +1,5 @@
-//! The thread that starts every process. The kernel ends what is to die with the daemon as soon as the thread
-//! ends that started it (prctl(2), "PR_SET_PDEATHSIG"), so that must be one that ends with the daemon.
+//! The thread that starts every process. It lives as long as the daemon: the kernel kills a process that is
+//! to die with the daemon when its starting thread ends (prctl(2), "PR_SET_PDEATHSIG").
 
 use std::io;
 use std::process::{Child, Command};
@@ -7,21 +7,21 @@ use std::thread;
 
 use crossbeam_channel::{Sender, bounded};
 
-/// A command to be started, and where to say what came of it.
+/// A command to start, and the channel for the result.
 type Order = (Command, Sender<io::Result<Child>>);
 
-/// The way to the thread, which ends when this is dropped.
+/// The channel to the thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Starter(Sender<Order>);
 
 impl Starter {
-    /// Starts the thread now: at the moment of need there might be none to be had.
+    /// Starts the thread now: later, when it is needed, no thread might be available.
     pub(super) fn start() -> io::Result<Self> {
         let (sender, orders) = bounded::<Order>(0);
         let serve = move || {
             for (mut command, started) in orders {
                 let child = command.spawn();
-                // With its descriptors, which may hold locks: before anybody goes on.
+                // Closes its descriptors, which may hold locks, before the caller goes on.
                 drop(command);
                 let _ = started.send(child);
             }
@@ -62,7 +62,7 @@ mod tests {
             (gettid(), starter.spawn(command).unwrap())
         };
         let (thread, mut child) = thread::scope(|scope| scope.spawn(start).join().unwrap());
-        // Its children are signalled before it goes.
+        // The kernel signals the thread's children before the thread disappears.
         while Path::new("/proc/self/task").join(thread.as_raw_nonzero().to_string()).exists() {
             thread::yield_now();
         }

@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::ioctl_fionbio;
 
-/// How much of a child's stderr is kept: its last words.
+/// How many bytes of a child's stderr are kept, from its end.
 const TAIL: usize = 4096;
 
-/// What is read at once, on the stack.
+/// How many bytes are read at once, to the stack.
 const CHUNK: usize = 8192;
 
 /// How much one call of [`Stream::drain`] reads at most: the largest pipe an unprivileged process can make
@@ -19,13 +19,13 @@ const DRAIN: usize = 1 << 20;
 /// Which part of a child's output is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
-    /// All of it, up to so many bytes; one more and nothing is kept.
+    /// All of it, up to this many bytes. If there are more, nothing is kept.
     All(usize),
     /// The last 4 KiB.
     Tail,
 }
 
-/// The reading end of a child's stdout or stderr. What goes beyond the limit is read and dropped, so that the
+/// The reading end of a child's stdout or stderr. Output beyond the limit is read and dropped, so that the
 /// child never blocks.
 #[derive(Debug)]
 pub(super) struct Stream {
@@ -46,7 +46,7 @@ impl Stream {
         self.pipe.as_ref().map(File::as_fd)
     }
 
-    /// Reads what is there now.
+    /// Reads the bytes that are there now.
     pub(super) fn drain(&mut self) {
         let mut chunk = [0; CHUNK];
         for _ in 0..DRAIN / CHUNK {
@@ -56,7 +56,7 @@ impl Stream {
                 Ok(length) => self.keep(&chunk[..length]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // read(2) of a pipe knows no other error; whatever it is, there is nothing more to read.
+                // read(2) of a pipe has no other error. After any error there is nothing more to read.
                 Err(_) => self.pipe = None,
             }
         }
@@ -76,7 +76,7 @@ impl Stream {
         }
     }
 
-    /// Whether more came than is kept.
+    /// Whether there was more output than the limit.
     pub(super) fn overflowed(&self) -> bool {
         self.overflowed
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{CommandError, Why};
 
-/// Where tools are looked for unless the operator says otherwise.
+/// Where tools are looked for, unless the operator sets other directories.
 pub const DIRECTORIES: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
@@ -89,7 +89,7 @@ impl Tools {
         Self { directories, paths }
     }
 
-    /// Where `tool` is.
+    /// The path of `tool`.
     ///
     /// # Errors
     /// [`Why::NotFound`] if it was in none of the directories at start.

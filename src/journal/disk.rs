@@ -1,5 +1,5 @@
-//! The seam between the journal and a disk: everything that the journal does to files goes through [`Disk`],
-//! so that tests can stop it after any operation. [`RealDisk`] is the state directory.
+//! The interface between the journal and a disk: all work of the journal on files goes through [`Disk`], so
+//! that tests can stop it after any operation. [`RealDisk`] is the state directory.
 
 #![expect(clippy::disallowed_methods, reason = "what it writes is to be durable")]
 
@@ -22,8 +22,8 @@ pub trait Disk: Send + Sync {
     fn path(&self, name: &str) -> PathBuf;
     /// Makes a file, mode 0600, or empties the one that is there, and opens it.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
-    /// Opens a file so that it reads as the disk has it: what was written before is synced first, and pages
-    /// that a failed write-back has left in the cache (clean, but not on disk) are dropped.
+    /// Opens a file so that a read shows what is on the disk: earlier writes are synced first, and pages that
+    /// a failed write-back has left in the cache (clean, but not on disk) are dropped.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     /// Renames a file, atomically; durable after [`Disk::sync_dir`].
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
@@ -37,14 +37,14 @@ pub trait DiskFile: Send + Sync {
     fn read(&self) -> io::Result<Vec<u8>>;
     /// Writes all of `bytes`. After an error any part of them may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Has the disk keep room for `length` bytes from `offset`, so that no write there can find it full.
-    /// Content and length of the file stay as they are; a cut gives up what is kept behind it.
+    /// Reserves room on the disk for `length` bytes from `offset`, so that no write there can find it full.
+    /// Content and length of the file stay the same; a cut gives up the room behind it.
     fn keep_room(&self, offset: u64, length: u64) -> io::Result<()>;
     /// Cuts the file to `length` bytes.
     fn truncate(&self, length: u64) -> io::Result<()>;
-    /// Makes content and length durable. After an error nothing is known about what was written since the
-    /// last success, and calling it again would answer Ok without having written (fsync(2), and the pages are
-    /// clean by then).
+    /// Makes content and length durable. After an error the state of everything written since the last
+    /// success is unknown. A second call would return Ok without writing, because the pages are clean by then
+    /// (fsync(2)).
     fn sync(&self) -> io::Result<()>;
 }
 

@@ -10,20 +10,20 @@ use crate::error::{Error, Kind, Result};
 
 /// The journal's name in the state directory.
 pub(super) const NAME: &str = "journal";
-/// What becomes the journal.
+/// The name of the file that becomes the journal.
 pub(super) const NEW: &str = "journal.new";
 
-/// So much room is kept for removals behind the last line, bytes: for about a thousand.
+/// How many bytes are kept for removals behind the last line: room for about a thousand.
 const FOR_REMOVALS: u64 = 256 << 10;
-/// So much more is asked for, bytes, so that it is seldom asked for.
+/// How many more bytes are reserved at once, so that reservations are rare.
 const AHEAD: u64 = 4 << 10;
-/// A file that is shorter than this is not rewritten, bytes.
+/// A file of fewer bytes than this is not rewritten.
 const SMALL: u64 = 64 << 10;
 
 /// A step of the journal failed.
 #[derive(Debug)]
 pub(super) enum WriteFailure {
-    /// The disk is full, and the journal is as it was.
+    /// The disk is full, and the journal is unchanged.
     Full(Error),
     /// The content of the disk is unknown.
     Fatal(Error),
@@ -35,9 +35,9 @@ pub(super) struct JournalFile {
     file: Arc<dyn DiskFile>,
     /// Where the last line ends.
     end: u64,
-    /// Up to where the disk keeps room.
+    /// The end of the room that the disk keeps.
     kept: u64,
-    /// It is rewritten when it is longer than this, bytes.
+    /// It is rewritten when it has more bytes than this.
     rewrite_at: u64,
 }
 
@@ -45,7 +45,7 @@ fn failed(disk: &dyn Disk, doing: &str, name: &str, cause: &io::Error) -> Error 
     Error::io(format!("{doing} {}", disk.path(name).display()), cause)
 }
 
-/// That a full disk is a normal thing where nothing was changed.
+/// A full disk is not fatal if nothing was changed.
 fn full_or_fatal(error: Error) -> WriteFailure {
     match error.kind() {
         Kind::NoSpace => WriteFailure::Full(error),
@@ -104,7 +104,7 @@ impl JournalFile {
         };
         let new = make().map_err(full_or_fatal)?;
         disk.rename(NEW, NAME).map_err(|error| full_or_fatal(failed(&**disk, "rename", NEW, &error)))?;
-        // From here on either file may be found.
+        // From here on a crash may leave either file.
         let synced = disk.sync_dir().map_err(|error| failed(&**disk, "sync the directory of", NAME, &error));
         synced.map_err(WriteFailure::Fatal)?;
         Ok(new)
@@ -118,12 +118,12 @@ impl JournalFile {
             _ => {}
         }
         let written = match (self.write(line), room) {
-            // btrfs writes the last block anew elsewhere, in the room that the cut has given up.
+            // btrfs writes the last block to another place: it uses the room that the cut has given up.
             (Err(WriteFailure::Full(_)), Room::Kept) => self.write(line),
             (written, _) => written,
         };
         if matches!(written, Err(WriteFailure::Full(_))) {
-            // Whether that succeeds shows when it is needed.
+            // A failure shows when the room is needed.
             let _ = self.keep_room(self.end);
         }
         written?;
@@ -149,8 +149,8 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Has the disk keep room for lines up to `end`, and for removals behind that. Fails only on a full disk:
-    /// where the file system cannot keep any (NFS, ZFS), each line has to find its own.
+    /// Reserves room on the disk for lines up to `end`, and for removals behind that. Fails only on a full
+    /// disk: if the file system cannot reserve room (NFS, ZFS), each line has to find its own.
     fn keep_room(&mut self, end: u64) -> Result<()> {
         let needed = end + FOR_REMOVALS;
         if needed <= self.kept {
@@ -160,14 +160,14 @@ impl JournalFile {
             Err(error) if Error::io("", &error).kind() == Kind::NoSpace => Err(error),
             _ => Ok(up_to),
         };
-        // The last bit of a disk may do, too.
+        // A nearly full disk may still have the room without `AHEAD`.
         let kept = keep(needed + AHEAD).or_else(|_| keep(needed));
         self.kept = kept.map_err(|error| failed(&*self.disk, "keep room in", NAME, &error))?;
         Ok(())
     }
 
-    /// Writes behind the end. On a full disk the part that was written is cut off again, and with it goes the
-    /// room that was kept. If even that fails, the end of the file is unknown.
+    /// Writes behind the end. On a full disk the part that was written is cut off again, which also gives up
+    /// the kept room. If the cut fails, the end of the file is unknown.
     fn write(&mut self, line: &[u8]) -> Result<(), WriteFailure> {
         let Err(error) = self.file.write_at(self.end, line) else { return Ok(()) };
         let error = failed(&*self.disk, "write the journal", NAME, &error);
@@ -182,7 +182,7 @@ impl JournalFile {
     }
 }
 
-/// Reads the journal and gives where its last line ends; what follows is cut off.
+/// Reads the journal and returns the end of its last whole line. An incomplete line behind it is cut off.
 fn replay(disk: &dyn Disk, file: &dyn DiskFile, entries: &mut Entries) -> Result<u64> {
     let bytes = file.read().map_err(|error| failed(disk, "read the journal", NAME, &error))?;
     let Some(lines) = bytes.strip_prefix(HEADER.as_bytes()) else {

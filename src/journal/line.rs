@@ -24,7 +24,7 @@ pub(super) enum Bad {
     Newer,
 }
 
-/// The line of these changes, of which a later one of a key counts; None where there are none.
+/// The line of these changes; the last change of a key counts. None if there are no changes.
 pub(super) fn encode<'a>(changes: impl Iterator<Item = &'a Change>) -> Option<Vec<u8>> {
     let mut tables = Map::new();
     for Change { table, key, value } in changes {
@@ -38,7 +38,7 @@ pub(super) fn encode<'a>(changes: impl Iterator<Item = &'a Change>) -> Option<Ve
     Some(format!("{} {:08x} {json}\n", json.len(), crc32fast::hash(json.as_bytes())).into_bytes())
 }
 
-/// Everything in `entries`, a line each.
+/// The header, and a line for each entry.
 pub(super) fn encode_all(entries: &Entries) -> Vec<u8> {
     let mut lines = HEADER.as_bytes().to_vec();
     for ((table, key), value) in entries {
@@ -74,7 +74,7 @@ fn checked(line: &[u8]) -> Option<&[u8]> {
     is_whole.then_some(json)
 }
 
-/// Whether a whole line begins somewhere behind the first byte, also where the line end before it is damaged.
+/// Whether a whole line begins behind the first byte, even if the line end before it is damaged.
 pub(super) fn has_whole_line(bytes: &[u8]) -> bool {
     (1..bytes.len()).any(|start| {
         let rest = &bytes[start..];

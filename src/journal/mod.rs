@@ -9,14 +9,14 @@
 //! A write (W):
 //!
 //! - W1. One line with all changes of the call, and with those of earlier notes, is written behind the last
-//!   one. The disk keeps room for it (fallocate), and behind it room for removals, which a full disk needs
-//!   most: any other line has to find more room first, or the call gets
-//!   [`NoSpace`](crate::error::Kind::NoSpace). After ENOSPC from the write the file is cut back to where it
-//!   was, which gives up the room that was kept; a removal is then written once more. Any other error is
-//!   fatal.
+//!   line. The disk keeps room for it (fallocate), and behind it room for removals, which a full disk needs
+//!   most. Any other line has to find more room first, or the call gets
+//!   [`NoSpace`](crate::error::Kind::NoSpace). After ENOSPC from the write the file is cut back to its former
+//!   length, which gives up the kept room; a removal is then written once more. Any other error is fatal.
 //! - W2. fdatasync. An error is fatal: after a failed fsync the content of the disk is unknown, and a second
 //!   one would answer Ok without having written.
-//! - W3. The changes become visible, and the call returns. No reader sees what a crash could undo.
+//! - W3. The changes become visible, and the call returns. So no reader sees a written change that a crash
+//!   could undo.
 //!
 //! The next line is written only after W3, so at most the last line of the file can be incomplete.
 //!
@@ -27,18 +27,18 @@
 //!
 //! - R1. `journal.new` is made, or emptied, and gets a line for each entry, and its room for removals.
 //! - R2. fdatasync of it.
-//! - R3. It is renamed to `journal`; fsync of the directory. Both files say the same, so either may be found
-//!   after a crash.
+//! - R3. It is renamed to `journal`; fsync of the directory. Both files have the same content, so either may
+//!   be found after a crash.
 //!
 //! Where the disk is full, a rewrite is put off until the file has doubled. Any other error is fatal.
 //!
-//! After a fatal error the journal takes no more changes, and the daemon ends: only a restart tells what the
-//! disk has.
+//! After a fatal error the journal takes no more changes, and the daemon ends: only a restart shows the
+//! content of the disk.
 //!
 //! # What a start finds
 //!
-//! - O1. The file is synced and its cached pages are dropped before it is read: what a killed process had
-//!   written is made durable before it is believed, and what a failed sync has left in memory only is not
+//! - O1. The file is synced and its cached pages are dropped before it is read. So the writes of a killed
+//!   process are durable before they are used, and data that a failed sync has left in memory only is not
 //!   seen.
 //! - O2. No file: an empty journal.
 //! - O3. A last line that is not whole: W1 or W2 was interrupted, and no caller had an answer. It is cut off,
@@ -67,7 +67,7 @@ pub use self::disk::{Disk, DiskFile, RealDisk};
 use self::file::{JournalFile, WriteFailure};
 use crate::error::{Cause, Error, Result};
 
-/// What a key belongs to.
+/// The table that a key belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Table {
     /// Deletions under way.
@@ -123,7 +123,7 @@ type Entries = BTreeMap<(Table, String), Value>;
 enum Room {
     /// It may not.
     Free,
-    /// It is a removal, or begins one.
+    /// It may: it is a removal, or begins one.
     Kept,
 }
 
@@ -166,7 +166,7 @@ impl Journal {
         self.write_within(changes, if is_removal { Room::Kept } else { Room::Free })
     }
 
-    /// The same for changes that end with less than there was: also where the disk is full.
+    /// The same for changes that remove something in the end: they may use the room for removals.
     pub fn write_for_removal(&self, changes: &[Change]) -> Result<()> {
         self.write_within(changes, Room::Kept)
     }
@@ -220,7 +220,7 @@ impl Journal {
         apply(entries, notes);
         drop(content);
         let rewritten = file.rewrite_if_due(&self.content.read().entries);
-        // With `content` free again: a failure is entered into it.
+        // `content` is unlocked again: a failure is recorded in it.
         rewritten.map_err(|failure| self.failed(failure))
     }
 
@@ -233,7 +233,7 @@ impl Journal {
         }
     }
 
-    /// Takes no more changes; gives the error that every later caller gets.
+    /// Makes the journal refuse changes from now on. Returns the error that every later caller gets.
     fn poison(&self, cause: &Error) -> Error {
         let mut error =
             Error::unavailable(format!("the journal has failed and cephlet must be restarted: {cause}"));

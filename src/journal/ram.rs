@@ -1,5 +1,5 @@
 //! A disk in memory for tests. It knows what has been synced and what has not, stops after a given number of
-//! operations, fails on demand, and can be looked at as a crash would leave it.
+//! operations, fails on demand, and shows what a crash would leave.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 
 use super::disk::{Disk, DiskFile};
 
-/// What becomes of operations that were not synced when the machine stopped.
+/// What happens to operations that were not synced when the machine stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// All reached the disk: also what a killed process leaves behind.
+    /// All reached the disk, as after the end of a killed process.
     Kept,
     /// None did.
     Dropped,
@@ -107,15 +107,14 @@ impl RamDisk {
         disk
     }
 
-    /// The disk that is found after the process was killed: nothing is lost, and nothing has been synced
-    /// either.
+    /// The disk after the process was killed: nothing is lost, and nothing has been synced either.
     pub(crate) fn after_kill(&self) -> Self {
         let state = self.0.state.lock().clone();
         let state = Mutex::new(Ram { power_for: None, operations: Vec::new(), ..state });
         Self(Arc::new(Shared { state, hook: Mutex::new(None) }))
     }
 
-    /// The disk that is found after a crash of the machine.
+    /// The disk after a crash of the machine.
     pub(crate) fn after_crash(&self, data: Fate, names: Fate) -> Self {
         let ram = self.0.state.lock();
         let mut found = BTreeMap::new();
@@ -298,7 +297,7 @@ impl DiskFile for Handle {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        // A write that is made to fail has written half of it first.
+        // A write that fails on demand has written half of its bytes first.
         let allowed = self.disk.call_hook("write", &self.name);
         let written = if allowed.is_ok() { bytes } else { &bytes[..bytes.len() / 2] };
         self.disk.operate("write", &self.name, |ram| {
@@ -321,7 +320,7 @@ impl DiskFile for Handle {
         })
     }
 
-    /// Covers what was written before it was called, and nothing that comes while it is at work.
+    /// Covers the operations before the call, and none that come while it is at work.
     fn sync(&self) -> io::Result<()> {
         let covered = self.disk.0.state.lock().files[self.number].unsynced.len();
         self.change("sync", |file| {

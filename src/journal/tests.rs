@@ -1,5 +1,5 @@
-//! What the journal promises. The machine stops after every operation, the disk fills up and fails, and the
-//! file is damaged.
+//! Tests of what the journal promises. The machine stops after every operation, the disk fills up and fails,
+//! and the file is damaged.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -110,7 +110,7 @@ fn after_a_failed_sync_the_journal_takes_nothing_more() {
         });
         let journal = journal.unwrap();
         journal.write(&[put("before", 1)]).unwrap();
-        // Written as `journal.new`, and renamed since.
+        // The file was made as `journal.new`, and renamed since.
         fail(&disk, what, NEW, libc::EIO);
         let error = journal.write(&[put("lost", 1)]).unwrap_err();
         assert_eq!((error.kind(), error.errno()), (Kind::Unavailable, Some(libc::EIO)), "{what}");
@@ -122,14 +122,14 @@ fn after_a_failed_sync_the_journal_takes_nothing_more() {
     }
 }
 
-/// All that a journal holds.
+/// The whole content of a journal.
 type State = Vec<Vec<(String, Value)>>;
 
 fn state_of(journal: &Journal) -> State {
     Table::ALL.into_iter().map(|table| journal.entries(table)).collect()
 }
 
-/// Writes until something fails; gives the states before and after the write that failed, or after all.
+/// Writes until a write fails. Returns the states before and after that write, or the last state twice.
 fn work(disk: &RamDisk) -> [State; 2] {
     let Ok(journal) = open(disk) else { return [vec![vec![]; 3], vec![vec![]; 3]] };
     let long = "x".repeat(25_000);
@@ -243,7 +243,7 @@ fn line_of(json: &str) -> Vec<u8> {
     format!("{} {:08x} {json}\n", json.len(), crc32fast::hash(json.as_bytes())).into_bytes()
 }
 
-/// A disk on which no more room can be had than is kept.
+/// Makes a disk give no more room than it keeps already.
 fn fill(disk: &RamDisk) {
     disk.hook(|op, _| if op == "keep room" { Err(errno(libc::ENOSPC)) } else { Ok(()) });
 }
@@ -254,7 +254,7 @@ fn a_full_disk_takes_removals_and_nothing_else() {
     let journal = open(&disk).unwrap();
     journal.write(&[put("kept", 1), put("gone", 1)]).unwrap();
     fill(&disk);
-    // Room is asked for ahead of time.
+    // Room is reserved ahead of time, so some writes still succeed.
     while journal.write(&[put("last", 1)]).is_ok() {}
     let before = content(&disk);
     for refused in [journal.write(&[put("new", 2)]), journal.write(&[remove("kept"), put("new", 2)])] {
@@ -288,7 +288,7 @@ fn where_a_file_system_keeps_no_room_each_line_finds_its_own() {
     assert!(journal.poisoned().is_none());
 }
 
-/// As btrfs does, where the room that is kept cannot be written to, but can be given up.
+/// As on btrfs: the room that is kept cannot be written to, but it can be given up.
 #[test]
 fn a_removal_that_finds_no_room_gives_up_the_room_that_is_kept() {
     let disk = RamDisk::default();
@@ -300,7 +300,7 @@ fn a_removal_that_finds_no_room_gives_up_the_room_that_is_kept() {
         if op == "write" && !is_cut { Err(errno(libc::ENOSPC)) } else { Ok(()) }
     });
     assert_eq!(journal.write(&[put("new", 2)]).unwrap_err().kind(), Kind::NoSpace);
-    // The next write is not the one behind this cut.
+    // The last operation is no longer the cut, so writes fail again.
     disk.sync_dir().unwrap();
     journal.write(&[remove("gone")]).unwrap();
     assert_eq!((get(&journal, "gone"), get(&journal, "kept")), (None, Some(json!(1))));
@@ -328,7 +328,7 @@ fn a_rewrite_that_finds_no_room_is_put_off() {
     assert!(content(&disk).len() > 128 << 10);
     assert_eq!(get(&open(&disk).unwrap(), "key"), Some(json!(format!("{:099}", 1_999))));
     disk.hook(|_, _| Ok(()));
-    // Until the file has doubled.
+    // The rewrite is put off until the file has doubled.
     (0..3_000).for_each(|number| journal.write(&[put("key", format!("{number:099}"))]).unwrap());
     assert!(content(&disk).len() < 80 << 10);
 }

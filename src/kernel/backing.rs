@@ -1,5 +1,5 @@
-//! What must be behind the node of a device. Numbers of devices are used again: whoever opens a node looks
-//! whether it still is what was meant, and keeps it open for as long as that matters.
+//! What must be behind the node of a device. Device numbers are reused: code that opens a node checks that
+//! the device is still the intended one, and keeps it open for as long as that matters.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -40,7 +40,7 @@ impl Backing {
         }
     }
 
-    /// Opens the device. While it is open, its number is given to nothing else.
+    /// Opens the device. While it is open, no other device gets its number.
     ///
     /// # Errors
     /// Those of open(2); ESTALE when something else is behind the node by now.
@@ -75,12 +75,12 @@ fn stale(path: &Path) -> SyscallFailure {
     SyscallFailure { action, errno: cause.raw_os_error(), text: cause.to_string() }
 }
 
-/// What must be so for a tool to begin on a device.
+/// The conditions for a tool to start on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolGuard {
     /// What must be behind it.
     pub device: Backing,
-    /// The sparse file that it stands on, if there is one.
+    /// The sparse file below the device, if there is one.
     pub sparse_file: Option<OsString>,
     /// What the tool may overwrite.
     pub overwrites: Overwrites,
@@ -89,7 +89,7 @@ pub struct ToolGuard {
 /// What a tool may overwrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Overwrites {
-    /// It works on what is there.
+    /// Nothing: it works on the present content.
     Nothing,
     /// A blank device.
     Blank,
@@ -100,11 +100,11 @@ pub enum Overwrites {
 impl ToolGuard {
     /// As [`admit`] takes it.
     pub fn to_bytes(&self) -> Vec<u8> {
-        // It holds nothing that JSON cannot say, and an empty one admits nothing.
+        // It contains nothing that JSON cannot express, and an empty guard admits no tool.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Opens what is to stay open until the tool ends.
+    /// Checks the conditions, and opens the device, which is to stay open until the tool ends.
     fn admit(&self) -> Answer<Result<File, String>> {
         let held = self.device.hold()?;
         if self.overwrites == Overwrites::Nothing {
@@ -121,11 +121,11 @@ impl ToolGuard {
     }
 }
 
-/// Looks, in the process that becomes a tool, whether the tool may begin, and gives what is to stay open
-/// until it ends.
+/// Checks, in the process that becomes a tool, whether the tool may start. Returns the open device, which is
+/// to stay open until the tool ends.
 ///
 /// # Errors
-/// Why it may not, for the operator.
+/// Why the tool may not start, for the operator.
 pub fn admit(guard: &[u8]) -> Result<OwnedFd, String> {
     let guard: ToolGuard =
         serde_json::from_slice(guard).map_err(|error| format!("read the guard: {error}"))?;
@@ -142,7 +142,7 @@ pub struct Identified {
     pub device_bytes: u64,
 }
 
-/// What is on a device that nobody has claimed.
+/// What is on a device that is not claimed.
 pub(super) fn identify(device: &Path, sparse_file: Option<&OsStr>) -> Answer<Identified> {
     let open = block::open_exclusive(device).during(|| format!("open {}", device.display()))?;
     identify_open(&open, device, open_sparse(sparse_file)?.as_ref())
@@ -160,8 +160,8 @@ fn open_sparse(file: Option<&OsStr>) -> Answer<Option<File>> {
     file.map(open).transpose()
 }
 
-/// Takes what is half made off a device that nobody has claimed. The look and the change are on one
-/// descriptor; a whole file system stays.
+/// Removes half-made content from a device that is not claimed. The check and the change use one descriptor.
+/// A whole file system stays.
 pub(super) fn remove_half_made(device: &Backing, sparse_file: Option<&OsStr>) -> Answer<()> {
     let _held = device.hold()?;
     let path = device.path();

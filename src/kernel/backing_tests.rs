@@ -17,7 +17,7 @@ fn write(image: &LoopImage, at: u64, bytes: &[u8]) {
     device.sync_all().unwrap();
 }
 
-/// The device of the first, whose number was given to the second since.
+/// The device of the first image, whose number was given to the second image since.
 fn given_away(first: &LoopImage, second: &LoopImage) -> Backing {
     let mut device = first.attached().clone();
     device.path = second.device().to_owned();
@@ -73,7 +73,7 @@ fn a_formatter_begins_only_on_what_it_may_overwrite() {
     assert!(admit(b"").is_err(), "UNSAFE: nothing was looked at");
 }
 
-/// Nobody gets the number as long as the tool runs.
+/// No other file gets the device number as long as the tool runs.
 #[test]
 fn what_a_tool_works_on_stays() {
     let image = LoopImage::new(16 << 20);

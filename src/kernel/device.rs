@@ -1,4 +1,4 @@
-//! Block devices: what is on them, how large they are, who has them open.
+//! Block devices: what is on them, how large they are, which processes have them open.
 
 use std::path::Path;
 
@@ -19,11 +19,10 @@ impl Kernel {
         self.bytes(call, &format!("ask the size of {}", device.display()), Class::Question, &request)
     }
 
-    /// Says what is on a device that nobody has claimed. With the sparse file the device stands on, "blank"
-    /// is certain.
+    /// What is on a device that is not claimed. With the sparse file below the device, "blank" is certain.
     ///
     /// # Errors
-    /// [`Kind::Unavailable`] when another process has claimed the device, or another one is behind its node.
+    /// [`Kind::Unavailable`] when another process has claimed the device, or another is behind the node.
     pub fn identify(&self, call: &Call, device: &Backing, sparse_file: Option<&Path>) -> Result<Identified> {
         let step = format!("look what is on {}", device.path().display());
         let request =
@@ -38,11 +37,11 @@ impl Kernel {
         }
     }
 
-    /// Takes what is half made off a device that nobody has claimed, so that [`identify`](Self::identify)
+    /// Removes half-made content from a device that is not claimed, so that [`identify`](Self::identify)
     /// finds it blank. A whole file system stays.
     ///
     /// # Errors
-    /// [`Kind::Unavailable`] when another process has claimed the device, or another one is behind its node.
+    /// [`Kind::Unavailable`] when another process has claimed the device, or another is behind the node.
     pub fn remove_half_made(&self, call: &Call, device: &Backing, sparse_file: Option<&Path>) -> Result<()> {
         let step = format!("make {} blank", device.path().display());
         let request = HelperRequest::RemoveHalfMade {
@@ -59,8 +58,8 @@ impl Kernel {
         }
     }
 
-    /// Whether a device is mounted, in whichever mount namespace, or otherwise claimed. Who only has it open
-    /// has not claimed it.
+    /// Whether a device is mounted, in any mount namespace, or otherwise claimed. An opener alone has not
+    /// claimed it.
     ///
     /// # Errors
     /// Failures of the system.

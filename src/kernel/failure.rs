@@ -1,4 +1,4 @@
-//! What failed in the helper, and at which step.
+//! Failures in the helper, with their step.
 
 use std::io;
 
@@ -23,7 +23,7 @@ impl From<SyscallFailure> for Error {
     }
 }
 
-/// What a request came to in the helper.
+/// The result of a request in the helper.
 pub(super) type Answer<T> = Result<T, SyscallFailure>;
 
 /// Names the step that failed.

@@ -11,14 +11,14 @@ use crate::sys::freeze::Thawed;
 
 impl Kernel {
     /// Makes `to`, which must not exist, a copy of `from` that shares its blocks, while the file systems at
-    /// `mount_points` are frozen (once each, however many of its mounts are named). Where blocks cannot be
-    /// shared nothing is left of `to`.
+    /// `mount_points` are frozen (each once, even if several of its mounts are named). If blocks cannot be
+    /// shared, `to` is removed.
     ///
-    /// Never killed: a file system that stays frozen hangs everybody who writes to it. If somebody else kills
-    /// the helper, all are thawed here.
+    /// The helper is never killed: a file system that stays frozen hangs all its writers. If another process
+    /// kills the helper, all file systems are thawed here.
     ///
     /// # Errors
-    /// [`Kind::Precondition`] when one of them is frozen by somebody else; [`Kind::AlreadyExists`] when `to`
+    /// [`Kind::Precondition`] when another process has frozen one of them; [`Kind::AlreadyExists`] when `to`
     /// exists.
     pub fn clone_frozen(
         &self,
@@ -33,7 +33,7 @@ impl Kernel {
         let request = HelperRequest::CloneFrozen { mount_points, from: from.into(), to: to.into() };
         let asked = self.helper.ask(call, &step, Class::Unbounded, &to_bytes(&request));
         let reply = asked.or_else(|error| {
-            // What one that goes on has frozen, it thaws.
+            // A helper that goes on thaws what it has frozen.
             let thawed = if error.has_ended() { self.thaw_all(call, places) } else { Ok(()) };
             thawed.and(Err(error.into()))
         })?;
@@ -44,7 +44,7 @@ impl Kernel {
     }
 
     fn thaw_all(&self, call: &Call, mount_points: &[PathBuf]) -> Result<()> {
-        // Each of them, and then the first failure.
+        // Thaws each of them, before the first failure is returned.
         let thawed: Vec<_> = mount_points.iter().map(|place| self.thaw(call, place)).collect();
         thawed.into_iter().zip(mount_points).try_for_each(|(thawed, place)| {
             thawed.map(drop).map_err(|error| {

@@ -12,10 +12,9 @@ impl Kernel {
     /// Attaches `image` to a loop device, or finds the one it is attached to.
     ///
     /// # Errors
-    /// [`Kind::Busy`] while somebody holds an exclusive lock on the image; [`Kind::Unavailable`] while it is
-    /// being detached; [`Kind::Precondition`] when it is
-    /// attached read-only and is to be written, and when there are no loop devices; [`Kind::NotFound`] when
-    /// there is no such image.
+    /// [`Kind::Busy`] while the image is locked exclusively; [`Kind::Unavailable`] while it is being
+    /// detached; [`Kind::Precondition`] when it is attached read-only and is to be written, and when there
+    /// are no loop devices; [`Kind::NotFound`] when there is no such image.
     pub fn attach_loop(&self, call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice> {
         let step = format!("attach {} to a loop device", image.display());
         let request = HelperRequest::AttachLoop { image: image.into(), read_only };
@@ -25,11 +24,11 @@ impl Kernel {
         }
     }
 
-    /// Detaches a loop device from the image it was attached to; a device that stands on another file by now
-    /// is left alone.
+    /// Detaches a loop device from the image it was attached to; a device that is attached to another file by
+    /// now is left alone.
     ///
     /// # Errors
-    /// Failures of the system; a device in use is not an error, the result says so.
+    /// Failures of the system; a device in use is no error, the result shows it.
     pub fn detach_loop(&self, call: &Call, device: &LoopDevice) -> Result<Detached> {
         let step = format!("detach {}", device.path.display());
         match self.ask(call, &step, Class::Change, &HelperRequest::DetachLoop { device: device.clone() })? {

@@ -1,9 +1,9 @@
-//! The kernel's storage interfaces, asked through a helper: [`Kernel`] is the daemon's side, [`handle`] the
-//! helper's. This file carries questions and answers; the files beside it have what can be asked.
+//! The kernel's storage interfaces, used through a helper: [`Kernel`] is the daemon's side, [`handle`] the
+//! helper's. This file carries requests and replies; the files beside it have the operations.
 //!
 //! Every request is one round trip and all or nothing as far as the kernel allows: a bind that cannot be made
-//! read-only is undone, a file system that was frozen is thawed whatever happened meanwhile. Requests can
-//! be repeated after a crash.
+//! read-only is undone, a file system that was frozen is thawed in any case. Requests can be repeated after a
+//! crash.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub use backing::{Backing, Identified, Overwrites, ToolGuard, admit};
 pub use mount::MountSpec;
 pub use serve::handle;
 
-/// What is asked. Paths are `OsString`s, which serde writes as their bytes.
+/// A request to the helper. Paths are `OsString`s, which serde writes as their bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum HelperRequest {
     AttachLoop { image: OsString, read_only: bool },
@@ -59,7 +59,7 @@ enum HelperRequest {
     Rbd(rbd::RbdRequest),
 }
 
-/// What comes back.
+/// The reply of the helper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum HelperReply {
     Done,
@@ -109,7 +109,7 @@ impl Kernel {
     }
 }
 
-/// A request holds nothing that JSON cannot say; an empty one is refused by the other side.
+/// A request contains nothing that JSON cannot express. The helper refuses an empty request.
 fn to_bytes(request: &HelperRequest) -> Vec<u8> {
     serde_json::to_vec(request).unwrap_or_default()
 }

@@ -14,8 +14,8 @@ use crate::exec::Class;
 use crate::sys::mount::Unmounted;
 use crate::sys::statfs::Usage;
 
-/// How often, and with what pause, a mount in use is taken off: what was open in it a moment ago is held by
-/// every process that was forked at that moment, until its exec. Not by the helper, whose last attempt could
+/// How often, and with what pause, to try an unmount: a file that was open a moment ago stays open in every
+/// process that was forked at that moment, until its exec. The helper does not retry: its last attempt could
 /// come after another daemon's mount.
 pub(super) const UNMOUNTS: usize = 5;
 const PAUSE: Duration = Duration::from_millis(100);
@@ -31,12 +31,12 @@ pub struct MountSpec<'a> {
     pub fs_type: &'a str,
     /// Options as after `mount -o`.
     pub options: &'a [String],
-    /// Whether nothing may be written but what the journal holds: it is replayed where the device allows it.
+    /// Whether nothing may be written, except by a replay of the journal where the device allows it.
     pub read_only: bool,
 }
 
 impl Kernel {
-    /// Why nothing can be mounted here at all, if so.
+    /// Whether this process can mount at all; the error says why not.
     pub fn can_mount(&self) -> Result<()> {
         match has_capability(CapabilitySet::SYS_ADMIN)? {
             true => Ok(()),
@@ -52,7 +52,7 @@ impl Kernel {
         has_capability(CapabilitySet::SYS_RESOURCE).unwrap_or(false)
     }
 
-    /// Mounts a file system. What is mounted at the target already is covered: look first.
+    /// Mounts a file system. A mount that is at the target already gets covered: look first.
     ///
     /// # Errors
     /// [`Kind::Precondition`] when the device is in use in a way that excludes this mount, or the kernel does
@@ -69,7 +69,7 @@ impl Kernel {
         self.done(call, &step, &request).map_err(|error| explain_mount(error, spec))
     }
 
-    /// Has the file system on a device replay its journal, if there is one. It is mounted nowhere for that.
+    /// Makes the file system on a device, if there is one, replay its journal without mounting it.
     ///
     /// # Errors
     /// As those of [`mount`](Self::mount).
@@ -79,7 +79,7 @@ impl Kernel {
         replayed.map_err(|error| explain_device(error, &device.path()))
     }
 
-    /// Binds a directory or file on another of the same sort; read-only or not at all.
+    /// Binds a directory or file on another of the same kind; if `read_only` is set, read-only or not at all.
     ///
     /// # Errors
     /// Failures of the system, after which nothing is left mounted.
@@ -92,7 +92,7 @@ impl Kernel {
         )
     }
 
-    /// Takes the topmost mount off `target`; a dead one is detached, and none at all is fine.
+    /// Unmounts the topmost mount at `target`. A dead mount is detached; a missing mount is no error.
     ///
     /// # Errors
     /// [`Kind::Precondition`] when a process still uses it, and not only for a moment.
@@ -121,7 +121,7 @@ impl Kernel {
     /// How full the file system at `path` is.
     ///
     /// # Errors
-    /// Failures of the system; [`crate::sys::mount::is_dead`] tells from its errno whether the mount is dead.
+    /// Failures of the system; [`crate::sys::mount::is_dead`] decides by the errno whether the mount is dead.
     pub fn statfs(&self, call: &Call, path: &Path) -> Result<Usage> {
         let step = format!("ask how full {} is", path.display());
         match self.ask(call, &step, Class::Question, &HelperRequest::Statfs { path: path.into() })? {
@@ -130,8 +130,7 @@ impl Kernel {
         }
     }
 
-    /// Whether the file system mounted at `path` was shut down, as xfs does after an error. Only xfs can be
-    /// asked.
+    /// Whether the file system mounted at `path` was shut down, as xfs does after an error. Only for xfs.
     ///
     /// # Errors
     /// Failures of the system.

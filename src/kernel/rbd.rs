@@ -1,10 +1,10 @@
-//! RBD images mapped by the kernel, through its own files: no tool, no Ceph package, and no secret in any
-//! command line or attribute.
+//! Maps RBD images through the kernel's own files: no tool, no Ceph package, and no secret in any command
+//! line or attribute.
 //!
-//! The helper holds the image's lock, which it has from who asks, until it is gone: also one whose daemon was
-//! killed and whose system call goes on. So nobody maps or unmaps the image beside it. Killed, a helper
-//! leaves no device, or one that the next look finds. Those who know nothing of the lock are found
-//! afterwards: of two who map an image at once, the later one sees both devices and takes its own away.
+//! The helper inherits the image's lock from its caller and holds it until its end, even if the daemon was
+//! killed and a system call goes on. So no process that takes the lock maps or unmaps the image meanwhile. A
+//! killed helper leaves no device, or a device that the next look finds. Processes that ignore the lock are
+//! noticed afterwards: if two map an image at once, the later one sees both and unmaps its own.
 
 use std::fmt;
 use std::io;
@@ -24,7 +24,7 @@ use crate::sys::byte_lock::ByteLock;
 use crate::sys::keyring::add_ceph_key;
 use crate::sys::rbd::{Bus, MappedImage, add_line};
 
-/// How often and how long to look whether the node of a new device is there, which somebody else may have to
+/// How often, and with what pause, to look for the node of a new device, which another process may have to
 /// make.
 const LOOKS: u32 = 100;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -34,7 +34,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 pub struct ImageToMap {
     /// `10.0.0.1:6789,10.0.0.2:6789`
     pub monitors: String,
-    /// Who maps, without `client.`.
+    /// The user that maps, without `client.`.
     pub user: String,
     /// The user's key, in base64.
     #[serde(serialize_with = "write_secret", deserialize_with = "read_secret")]
@@ -49,11 +49,11 @@ pub struct ImageToMap {
     pub name: String,
     /// The image's id.
     pub image_id: String,
-    /// The cluster, where it is known: an image of the same id in another one is another image.
+    /// The cluster, if known: an image of the same id in another cluster is another image.
     pub fsid: Option<String>,
     /// Whether nothing may be written.
     pub read_only: bool,
-    /// The numbers of all devices that were there when the image was not mapped.
+    /// The numbers of all devices that existed before the image was mapped.
     pub former: Vec<u32>,
 }
 
@@ -70,7 +70,7 @@ impl ImageToMap {
         mapped.is((&self.pool, &self.namespace, &self.image_id), self.fsid.as_deref())
     }
 
-    /// With everything but the key itself.
+    /// The driver's line, with everything but the key itself.
     fn line(&self) -> Result<String, String> {
         let mut all = vec![format!("name={}", self.user), format!("key=client.{}", self.user)];
         if !self.namespace.is_empty() {
@@ -94,7 +94,7 @@ impl fmt::Display for ImageToMap {
     }
 }
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum RbdRequest {
     Map { image: ImageToMap },
@@ -102,7 +102,7 @@ pub(super) enum RbdRequest {
     Refresh { image: MappedImage },
 }
 
-/// What comes back.
+/// A reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum RbdReply {
     Mapped(Box<MappedImage>),
@@ -113,9 +113,9 @@ pub(super) enum RbdReply {
 /// How an unmap ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unmapped {
-    /// The device is not this image's any more.
+    /// The device is no longer this image's.
     Done,
-    /// Somebody has it open.
+    /// The device is in use.
     InUse,
 }
 
@@ -123,7 +123,7 @@ impl Kernel {
     /// Maps an image that is not mapped.
     ///
     /// # Errors
-    /// What the kernel answered, as errno; EEXIST when others have mapped it meanwhile.
+    /// The errno of the kernel; EEXIST when another process has mapped the image meanwhile.
     pub fn map_rbd(&self, call: &Call, image: &ImageToMap, lock: &ByteLock) -> Result<MappedImage> {
         let step = format!("map {image}");
         match self.ask_rbd(call, &step, RbdRequest::Map { image: image.clone() }, Some(lock))? {
@@ -144,10 +144,10 @@ impl Kernel {
         }
     }
 
-    /// Has the kernel look at the image's size, and returns that of the device in bytes.
+    /// Makes the kernel look at the image's size, and returns the size of the device in bytes.
     ///
     /// # Errors
-    /// ENOENT when the device is gone, or another image by now.
+    /// ENOENT when the device is gone, or belongs to another image by now.
     pub fn refresh_rbd(&self, call: &Call, image: &MappedImage) -> Result<u64> {
         let step = format!("refresh the size of {}", image.path().display());
         match self.ask_rbd(call, &step, RbdRequest::Refresh { image: image.clone() }, None)? {
@@ -207,7 +207,7 @@ fn map(bus: &Bus, image: &ImageToMap) -> Answer<MappedImage> {
     }
 }
 
-/// What is no key, or none of Ceph's, is a matter of the key: the driver's EINVAL is one of its options.
+/// An invalid key fails with EKEYREJECTED, to tell it from the driver's EINVAL, which is about the options.
 fn add_key(user: &str, key: &Secret) -> io::Result<()> {
     let refused = || io::Error::from_raw_os_error(libc::EKEYREJECTED);
     let key = base64::decode(key.reveal().trim()).ok_or_else(refused)?;
@@ -229,7 +229,7 @@ fn add_and_find(bus: &Bus, image: &ImageToMap) -> Answer<MappedImage> {
     unmap_new(bus, image, &all).and(Err(wrong))
 }
 
-/// Unmaps what came to be under the image's name. What others mapped at the same time stays if they use it.
+/// Unmaps new devices under the image's name. A device that another process mapped meanwhile stays if used.
 fn unmap_new(bus: &Bus, image: &ImageToMap, all: &[MappedImage]) -> Answer<()> {
     let is_ours = |mapped: &&MappedImage| {
         !image.former.contains(&mapped.number)
@@ -268,7 +268,7 @@ fn node_is_missing(mapped: &MappedImage) -> String {
     format!("wait for {} (does this container have the host's /dev?)", path.display())
 }
 
-/// Waits until the node of the device is there and is its node, not one left from another device.
+/// Waits until the device's node exists and has its number: the node may be left from another device.
 fn await_node(bus: &Bus, mapped: &MappedImage) -> io::Result<()> {
     let number = bus.device_number(mapped.number)?;
     let look = || Device::at(&mapped.path()).is_ok_and(|node| node.number == number);
@@ -281,7 +281,7 @@ fn await_node(bus: &Bus, mapped: &MappedImage) -> io::Result<()> {
     Err(io::Error::from_raw_os_error(libc::ENODEV))
 }
 
-/// Whether the device is still the mapping that was found: numbers are used again.
+/// Whether the device is still the mapping that was found: numbers are reused.
 pub(super) fn is_still(bus: &Bus, image: &MappedImage) -> io::Result<bool> {
     let same = |now: MappedImage| {
         (&now.image_id, &now.client, &now.fsid) == (&image.image_id, &image.client, &image.fsid)

@@ -1,4 +1,4 @@
-//! Tests of `rbd`: what is asked and answered. The kernel's part is tried in the virtual machine.
+//! Tests of `rbd`: requests and replies. The virtual machine tests the kernel's part.
 
 #![allow(clippy::unwrap_used)]
 
@@ -113,7 +113,7 @@ fn bus_with(ids: &[(u32, &str)]) -> (tempfile::TempDir, Bus) {
     (dir, bus)
 }
 
-/// The driver says nothing of what it has mapped.
+/// The driver does not report which device it has mapped.
 #[test]
 fn what_is_mapped_is_looked_for_and_must_be_the_only_device_of_the_image() {
     let meant = image().image_id;

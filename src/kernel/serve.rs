@@ -1,4 +1,4 @@
-//! The helper's side: one request, the system calls it takes, one reply.
+//! The helper's side: one request, the system calls for it, one reply.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -26,7 +26,7 @@ pub fn handle(request: &[u8]) -> Vec<u8> {
             text: error.to_string(),
         }),
     };
-    // Replies hold nothing that JSON cannot say; an empty one is a broken reply to the other side.
+    // Replies contain nothing that JSON cannot express. The daemon takes an empty reply as broken.
     serde_json::to_vec(&reply).unwrap_or_default()
 }
 
@@ -78,17 +78,17 @@ fn serve(request: &HelperRequest) -> Answer<HelperReply> {
     }
 }
 
-/// What a former user has left without discard is mended first, if it can be.
+/// First resets devices on which a former user has turned discard off, if possible.
 fn attach(image: &OsStr, read_only: bool) -> Answer<HelperReply> {
     let _ = discard::restore_unused(discard::ONCE);
     let attached = loopdev::attach(image.as_ref(), read_only);
     attached.map(HelperReply::Attached).during(|| format!("attach {} to a loop device", image.display()))
 }
 
-/// The next user of a device finds it as it was.
+/// Resets discard afterwards, so that the next user of the device finds it as it was.
 fn detach(device: &LoopDevice) -> Answer<Detached> {
     let detached = loopdev::detach(device).during(|| format!("detach {}", device.path.display()))?;
-    // Without discard the next image takes more room than it needs: the detach has not failed for that.
+    // If this fails, the next image takes more room than it needs; the detach has succeeded.
     let _ = discard::restore_unused(discard::PATIENTLY);
     Ok(detached)
 }
@@ -129,7 +129,7 @@ fn replay_journal(device: &Backing) -> Answer<HelperReply> {
     }
 }
 
-/// What is mounted is what was looked at.
+/// Mounts the very device that was checked, because it is held open.
 fn mount_device(source: &Backing, target: &OsStr, fs_type: &str, options: &Options) -> Answer<HelperReply> {
     let _held = source.hold()?;
     let (source, target) = (source.path(), Path::new(target));
@@ -138,7 +138,7 @@ fn mount_device(source: &Backing, target: &OsStr, fs_type: &str, options: &Optio
         .during(|| format!("mount {} ({fs_type}) on {}", source.display(), target.display()))
 }
 
-/// Everything that can fail or take time without the freeze is done before and after it.
+/// All work that can fail or take time and needs no freeze is done before and after the freeze.
 fn clone_frozen(mount_points: &[impl AsRef<Path>], from: &Path, to: &Path) -> Answer<Reflink> {
     let source = File::open(from).during(|| format!("open {}", from.display()))?;
     let target = file::create_new(to).during(|| format!("create {}", to.display()))?;
@@ -169,7 +169,7 @@ fn reflink_frozen(
         return deadlock
             .during(|| format!("freeze {}, which holds {} itself", mount_point.display(), to.display()));
     }
-    // On every way out of this function what is in here is thawed.
+    // On every way out of this function, the drop of `frozen` thaws the file systems.
     let frozen = freeze_all(&volumes)?;
     let cloned = reflink(source, target).during(|| format!("clone to {}", to.display()));
     for (mount_point, frozen) in frozen {
@@ -180,7 +180,7 @@ fn reflink_frozen(
     cloned
 }
 
-/// Each file system once, whichever of its mounts are named: a second freeze of the same one is EBUSY.
+/// Each file system once, even if several of its mounts are named: a second freeze fails with EBUSY.
 fn file_systems<P: AsRef<Path>>(mount_points: &[P]) -> Answer<Vec<(&Path, u64)>> {
     let mut found: Vec<(&Path, u64)> = Vec::new();
     for mount_point in mount_points.iter().map(AsRef::as_ref) {

@@ -250,7 +250,7 @@ fn a_frozen_clone_holds_what_was_written_and_needs_no_replay() {
             kernel.unmount(&call, &bound).unwrap();
             assert_eq!(cloned.unwrap(), Reflink::Cloned);
 
-            // Read-only and without replay: what is in the clone was in its place already.
+            // Read-only and without replay, so the clone's data must be in place already.
             let device = kernel.attach_loop(&call, &clone, true).unwrap();
             let options = ["noload".to_owned()];
             let spec = MountSpec {

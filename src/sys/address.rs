@@ -3,8 +3,8 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// The address that this machine has for another one: the kernel says it as soon as a socket for datagrams is
-/// connected, and nothing is sent (udp(7), ip(7)).
+/// The local address from which this machine reaches `other`. The kernel chooses it when a datagram socket is
+/// connected; no packet is sent (udp(7), ip(7)).
 ///
 /// # Errors
 /// Those of connect(2): ENETUNREACH without a route.
@@ -19,8 +19,8 @@ pub fn towards(other: IpAddr) -> io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-/// Whether a client of a Ceph cluster at this address, as `10.0.0.7:0/1234567`, is on this machine, or rather
-/// in this network namespace: a socket can be bound to its address. Nothing is sent.
+/// Whether a client of a Ceph cluster at this address, as `10.0.0.7:0/1234567`, is on this machine, more
+/// precisely in this network namespace: a socket can be bound to its address. No packet is sent.
 pub fn is_here(client: &str) -> bool {
     let address = client.split('/').next().and_then(|text| text.parse::<SocketAddr>().ok());
     address.is_some_and(|address| UdpSocket::bind((address.ip(), 0)).is_ok())
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn an_address_of_this_machine_is_told_from_others() {
         assert!(is_here("127.0.0.1:0/42"));
-        // For documentation: nobody has it (RFC 5737).
+        // Addresses for documentation, which no machine has (RFC 5737, RFC 3849).
         assert!(!is_here("192.0.2.1:0/42") && !is_here("[2001:db8::1]:0/42"));
         assert!(!is_here("client.7") && !is_here(""));
     }

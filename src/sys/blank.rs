@@ -1,4 +1,4 @@
-//! Making a device blank, so that [`identify`](super::superblock::identify) finds it so.
+//! Makes a device blank, so that [`identify`](super::superblock::identify) finds it blank.
 
 #![expect(clippy::disallowed_methods, reason = "what it writes is to be durable")]
 #![expect(unsafe_code, reason = "rustix has no safe call for it")]
@@ -17,18 +17,18 @@ use super::superblock::{BLANK_HEAD, TAIL};
 /// `_IO(0x12, 119)` of linux/fs.h: takes the offset and the length, in bytes.
 const BLKDISCARD: Opcode = opcode::none(0x12, 119);
 
-/// Zeros, written at once.
+/// How many bytes of zeros are written at once.
 const CHUNK: usize = 1 << 20;
 
-/// Overwrites all data of a device of `size` bytes, which must be open for writing. `sparse` is the file it
-/// stands on, if there is one: nothing but its data is written, so that it grows no larger and loses no room
-/// that was set aside. Any other device is told to forget everything, which need not leave zeros, and is
-/// overwritten where its content would show.
+/// Overwrites all data of a device of `size` bytes, which must be open for writing. `sparse` is the file
+/// below the device, if there is one: only its data is overwritten, so the file grows no larger and loses no
+/// preallocated room. Any other device gets a discard, which need not leave zeros, and is overwritten where
+/// `identify` looks.
 ///
 /// # Errors
 /// Those of writing.
 pub fn blank(device: &File, size: u64, sparse: Option<&File>) -> io::Result<()> {
-    // Before its holes mean anything.
+    // Data must have reached the sparse file before its holes are read.
     rustix::fs::fsync(device)?;
     match sparse {
         Some(file) => overwrite_data(device, size, file)?,
@@ -50,7 +50,7 @@ fn overwrite_data(device: &File, size: u64, file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Not every device can: then it keeps what nobody looks at.
+/// Discards all data. A device that cannot discard keeps the data where `identify` does not look.
 fn discard(device: &File, size: u64) -> io::Result<()> {
     // SAFETY: BLKDISCARD reads two u64, which is what the setter provides, and writes nothing of ours.
     match unsafe { ioctl(device, Setter::<BLKDISCARD, [u64; 2]>::new([0, size])) } {

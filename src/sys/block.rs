@@ -12,15 +12,15 @@ use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{Getter, Opcode, ioctl, opcode};
 use serde::{Deserialize, Serialize};
 
-/// `_IOR(0x12, 114, size_t)`: bytes, as a u64 whatever the type in the macro says.
+/// `_IOR(0x12, 114, size_t)`: the size in bytes, a u64 although the macro names another type.
 const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
 
 /// Major and minor number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DeviceNumber {
-    /// Which driver.
+    /// The number of the driver.
     pub major: u32,
-    /// Which of its devices.
+    /// The number of the device within it.
     pub minor: u32,
 }
 
@@ -30,7 +30,7 @@ impl DeviceNumber {
         Self { major: rustix::fs::major(raw), minor: rustix::fs::minor(raw) }
     }
 
-    /// That of an open device.
+    /// The number of an open device.
     ///
     /// # Errors
     /// Those of fstat(2).
@@ -38,8 +38,8 @@ impl DeviceNumber {
         device.metadata().map(|found| Self::from_raw(found.rdev()))
     }
 
-    /// Whether no block device has this number, as that was taken away under a mount. File systems without a
-    /// device have numbers of major 0 (kernel, admin-guide/devices.txt).
+    /// Whether no block device has this number, because the device was removed under a mount. File systems
+    /// without a device have major number 0 (kernel, admin-guide/devices.txt).
     pub fn is_of_gone_device(self) -> bool {
         let absent = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
         self.major != 0 && fs::symlink_metadata(format!("/sys/dev/block/{self}")).is_err_and(absent)
@@ -99,8 +99,8 @@ pub fn open(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?.into())
 }
 
-/// Opens a device for reading while nobody else claims it: a mount, a holder, another exclusive opener such
-/// as mkfs or fsck.
+/// Opens a device for reading and claims it, unless a mount, a holder or another exclusive opener (mkfs,
+/// fsck) has claimed it.
 ///
 /// # Errors
 /// Those of open(2): EBUSY when it is claimed.
@@ -109,7 +109,7 @@ pub fn open_exclusive(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
-/// The same for reading and writing.
+/// As [`open_exclusive`], for reading and writing.
 ///
 /// # Errors
 /// Those of open(2): EBUSY when it is claimed, EROFS or EACCES when it takes no writes.
@@ -118,10 +118,10 @@ pub fn open_to_write(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
-/// Whether somebody claims a device: a mount, in whichever mount namespace, a holder, an exclusive opener.
+/// Whether a mount (in any mount namespace), a holder or an exclusive opener claims a device.
 ///
 /// # Errors
-/// Those of open(2), but EBUSY.
+/// Those of open(2), except EBUSY.
 pub fn is_claimed(path: &Path) -> io::Result<bool> {
     match open_exclusive(path) {
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(true),
@@ -166,7 +166,7 @@ mod tests {
             assert!(!is_claimed(image.device()).unwrap());
             let mount = image.mount("ext4", dir);
             assert!(is_claimed(image.device()).unwrap());
-            // Also where it is mounted in another mount namespace only: a new one has no loop devices.
+            // Also if it is mounted in another namespace only: the new one drops the mounts of loop devices.
             in_private_mounts(|_| {
                 assert!(crate::sys::mount::unmount(mount.path()).is_err());
                 assert!(is_claimed(image.device()).unwrap(), "UNSAFE: a mount is missed");

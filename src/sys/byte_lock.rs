@@ -1,8 +1,8 @@
 //! Locks on single bytes of a file: fcntl(2), "Open file description locks".
 //!
-//! One file holds as many of them as there are numbers, so there is nothing to make or to clean up for each.
-//! A lock belongs to the open file description: a child that keeps the descriptor holds it too, and it goes
-//! with the last of those who have it, or when one of them gives it back.
+//! One file has a lock for every number, so no lock has to be created or cleaned up. A lock belongs to the
+//! open file description: a child that keeps the descriptor holds the lock, too. The lock ends when its last
+//! holder ends, or when one holder gives it back.
 
 #![expect(unsafe_code, reason = "rustix has no locks of byte ranges")]
 
@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::file;
 
-/// The file of some locks. It need not be there before the first is taken.
+/// A file with locks. It need not exist before the first lock is taken.
 #[derive(Clone, Debug)]
 pub struct LockFile(PathBuf);
 
@@ -26,7 +26,7 @@ impl LockFile {
         Self(file)
     }
 
-    /// Takes a lock; None where somebody else holds it.
+    /// Takes a lock; None if it is held already.
     ///
     /// # Errors
     /// Those of making the file and its directory, and of fcntl(2).
@@ -37,7 +37,7 @@ impl LockFile {
         ByteLock::try_take(file::open_lock(&self.0)?, key)
     }
 
-    /// Whether somebody holds a lock, this process included.
+    /// Whether any process, including this one, holds a lock.
     ///
     /// # Errors
     /// Those of opening the file, and of fcntl(2).
@@ -49,8 +49,8 @@ impl LockFile {
     }
 }
 
-/// The number of the lock that goes by a text. Different texts have the same one about never, and then only
-/// wait for each other.
+/// The number of the lock for a text. Two texts practically never have the same number; if they do, their
+/// holders only wait for each other.
 pub fn number_of(text: &str) -> u64 {
     Sha256::digest(text).iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
@@ -63,8 +63,7 @@ pub struct ByteLock {
 }
 
 impl ByteLock {
-    /// Takes the lock that `key` stands for; None where somebody else holds it. The file must be open for
-    /// writing.
+    /// Takes the lock with the number `key`; None if it is held already. The file must be open for writing.
     ///
     /// # Errors
     /// Those of fcntl(2).
@@ -75,12 +74,12 @@ impl ByteLock {
         }
     }
 
-    /// Who keeps this file open holds the lock.
+    /// The locked file. Every process that keeps it open holds the lock.
     pub fn file(&self) -> &Arc<File> {
         &self.file
     }
 
-    /// Gives the lock back for all who hold it: also for children that have inherited it.
+    /// Gives the lock back for all its holders, including children that have inherited it.
     ///
     /// # Errors
     /// Those of fcntl(2).
@@ -89,7 +88,7 @@ impl ByteLock {
     }
 }
 
-/// Whether somebody holds the lock that `key` stands for, this process included. Does not wait.
+/// Whether any process, including this one, holds the lock with the number `key`. Does not wait.
 ///
 /// # Errors
 /// Those of fcntl(2).
@@ -120,7 +119,7 @@ mod tests {
         File::options().write(true).open(path).unwrap()
     }
 
-    /// Children of other tests hold what was open when they were forked until their exec.
+    /// Children that other tests fork hold the lock until their exec.
     fn await_free(path: &std::path::Path, key: u64) {
         while is_taken(&open(path), key).unwrap() {
             std::thread::yield_now();
@@ -143,7 +142,7 @@ mod tests {
         await_free(file.path(), 1 << 60);
     }
 
-    /// A child that has it as its standard input, and lives until it is killed.
+    /// A child that has the locked file as its standard input, and lives until it is killed.
     fn child_with(lock: &ByteLock) -> std::process::Child {
         Command::new("sleep").arg("1000").stdin(lock.file().try_clone().unwrap()).spawn().unwrap()
     }

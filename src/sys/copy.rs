@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::changing;
 
-/// Between two questions whether to go on. A disk writes it in well under a second.
+/// Bytes between two calls of `go_on`. A disk writes them in well under a second.
 const CHUNK: u64 = 16 << 20;
 
-/// Buffer where the kernel cannot copy by itself.
+/// Size of the buffer if the kernel cannot copy by itself.
 const BUFFER: usize = 1 << 20;
 
 /// How a reflink ended.
@@ -22,7 +22,7 @@ const BUFFER: usize = 1 << 20;
 pub enum Reflink {
     /// The target has the source's content and shares its blocks.
     Cloned,
-    /// Not between these two files, or not on this file system: they must be copied.
+    /// These two files, or their file system, cannot share blocks: the data must be copied.
     Unsupported,
 }
 
@@ -41,10 +41,10 @@ pub fn reflink(from: &File, to: &File) -> io::Result<Reflink> {
 }
 
 /// Copies the data of `from` into `to`, which must be empty; holes stay holes. `go_on` gets the number of
-/// bytes copied so far, about every 16 MiB, and stops the copy by its error.
+/// bytes copied so far, about every 16 MiB, and its error stops the copy.
 ///
 /// # Errors
-/// Those of reading and writing, and what `go_on` gave. `to` is then of no use.
+/// Those of reading and writing, and the error of `go_on`. `to` is useless then.
 pub fn copy_sparse(from: &File, to: &File, mut go_on: impl FnMut(u64) -> io::Result<()>) -> io::Result<u64> {
     let length = from.metadata()?.len();
     changing("set length of copy", || to.set_len(length))?;
@@ -90,7 +90,7 @@ fn copy_chunk(from: &File, to: &File, offset: u64, length: u64) -> io::Result<()
     while read_at < end {
         let wanted = usize::try_from(end - read_at).map_err(io::Error::other)?;
         match copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), wanted) {
-            // Nothing copied though something is there: some file systems say so where they cannot.
+            // Some file systems return 0, although there is data, if they cannot copy by themselves.
             Ok(0) | Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
                 return copy_by_hand(from, to, read_at, end);
             }

@@ -20,7 +20,7 @@ mod armed {
         LEFT.store(number, Ordering::SeqCst);
     }
 
-    /// Counts and names the points while one ahead is fatal; there, ends the process as `kill -9` would.
+    /// Counts and prints the points up to the fatal one, where it ends the process as `kill -9` would.
     pub fn point(what: &str) {
         let Ok(left) = LEFT.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
         else {

@@ -1,8 +1,8 @@
 //! Whether a loop device passes discards on to its file, as holes: queue/discard_max_bytes in sysfs.
 //!
-//! The setting belongs to the number of the device. Linux 6.1 forgets it when the device is detached; 6.18
-//! hands it on to the next user of the number and takes no value but 0. There only a device that is removed
-//! and added again (LOOP_CTL_REMOVE, LOOP_CTL_ADD) is as it was. No process may have it open then.
+//! The setting belongs to the number of the device. Linux 6.1 resets it when the device is detached. Linux
+//! 6.18 keeps it for the next user of the number and accepts no value but 0: only removing and adding the
+//! device (LOOP_CTL_REMOVE, LOOP_CTL_ADD) resets it. No process may have the device open then.
 
 #![expect(unsafe_code, reason = "rustix has no safe call for it")]
 
@@ -21,12 +21,12 @@ use super::loopdev::{CONTROL, LOOK_AGAIN, backing_file};
 const LOOP_CTL_ADD: Opcode = 0x4C80;
 const LOOP_CTL_REMOVE: Opcode = 0x4C81;
 
-/// How often a device is tried that was just detached: udev may have it open.
+/// How many times to try a device that was just detached: udev may have it open.
 pub const PATIENTLY: usize = 50;
-/// How often any other one is tried.
+/// How many times to try any other device.
 pub const ONCE: usize = 1;
 
-/// Has a loop device refuse discards, until it is detached.
+/// Makes a loop device refuse discards until it is detached.
 ///
 /// # Errors
 /// Those of writing to sysfs: EROFS, ENOENT when the device is gone.
@@ -63,13 +63,13 @@ fn number_of(device: &Path) -> Option<usize> {
     name.strip_prefix("loop")?.parse().ok()
 }
 
-/// Has devices that nobody uses pass discards on again. What cannot be mended now is mended next time.
+/// Makes unattached devices pass discards on again. A device that cannot be reset now is reset next time.
 ///
 /// # Errors
 /// Those of reading sysfs.
 pub fn restore_unused(tries: usize) -> io::Result<()> {
     for device in unattached()? {
-        // The limit of the driver is 0 on a device that was never attached, and says nothing then.
+        // A device that was never attached has a driver's limit of 0, and its 0 does not mean refusal.
         if is_refused(&device) && read(&device, "discard_max_hw_bytes").is_some_and(|limit| limit > 0) {
             renew(&device, tries)?;
         }

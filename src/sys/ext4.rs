@@ -13,17 +13,17 @@ const REPORTS_ABORT: &str = "ext4_journal_check_start";
 /// The errors that the kernel has recorded in a file system since it was checked last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedErrors {
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// The kernel refuses all writes since one of them. Not every kernel says so in the table of mounts
-    /// (Linux 6.1 does not).
+    /// Whether the kernel refuses all writes since one of them. Not every kernel shows this in the table of
+    /// mounts (Linux 6.1 does not).
     pub stopped_writes: bool,
 }
 
-/// The errors recorded in the ext4 that is mounted from a device; None where the kernel does not tell.
+/// The errors recorded in the ext4 that is mounted from a device; None if the kernel does not show them.
 ///
 /// # Errors
-/// Those of reading sysfs, but for a file that is not there.
+/// Those of reading sysfs, except for a missing file.
 pub fn recorded_errors(device: DeviceNumber) -> io::Result<Option<RecordedErrors>> {
     recorded_errors_below(Path::new("/"), device)
 }
@@ -38,7 +38,7 @@ fn recorded_errors_below(root: &Path, device: DeviceNumber) -> io::Result<Option
         return Ok(None);
     };
     let aborted = || attribute("last_error_func").map(|it| it.is_some_and(|it| it.trim() == REPORTS_ABORT));
-    // Unlike the table of mounts, this file also has the options that are the superblock's defaults.
+    // Unlike the table of mounts, this file also shows options that the superblock sets by default.
     let options = || read(&root.join("proc/fs/ext4").join(&name).join("options"));
     let stops = || options().map(|it| it.is_some_and(|it| it.lines().any(|it| it == "errors=remount-ro")));
     let stopped_writes = count > 0 && (aborted()? || stops()?);

@@ -1,4 +1,4 @@
-//! Exact work on files and names: open(2), unlink(2), rmdir(2), mkdir(2), fsync(2).
+//! Exact operations on files and names: open(2), unlink(2), rmdir(2), mkdir(2), fsync(2).
 
 #![expect(clippy::disallowed_methods, reason = "what it writes is to be durable")]
 
@@ -11,10 +11,10 @@ use rustix::fs::{CWD, Mode, OFlags, RenameFlags, renameat_with};
 
 use super::changing;
 
-/// Creates a file that did not exist, readable and writable by its owner alone, whatever the umask grants.
+/// Creates a new file that only its owner can read and write, under any umask.
 ///
 /// # Errors
-/// Those of open(2): EEXIST when the name is taken, by a symbolic link too.
+/// Those of open(2): EEXIST when the name is taken, also by a symbolic link.
 pub fn create_new(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = changing("create file", || rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR))?;
@@ -45,7 +45,7 @@ fn absent_is_fine(result: rustix::io::Result<()>) -> io::Result<bool> {
     }
 }
 
-/// Sees to it that a directory is there, with its parents; what is made is for its owner alone (0700).
+/// Makes a directory and its parents, if they are missing; new ones are for their owner alone (0700).
 ///
 /// # Errors
 /// Those of mkdir(2): ENOTDIR or EEXIST when something else is there.
@@ -56,8 +56,7 @@ pub fn ensure_dir(path: &Path) -> io::Result<()> {
     changing("make directory", || DirBuilder::new().recursive(true).mode(0o700).create(path))
 }
 
-/// Makes the directories above a path that are missing, as `mkdir -p` does: open to all as far as the umask
-/// grants it.
+/// Makes the missing directories above a path, as `mkdir -p` does: open to all users, if the umask permits.
 ///
 /// # Errors
 /// Those of mkdir(2): ENOTDIR or EEXIST when something else is there.
@@ -70,15 +69,15 @@ pub fn ensure_parents(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether nothing is there, not even a link that leads nowhere.
+/// Whether nothing is there, not even a dangling symbolic link.
 pub fn is_absent(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Sees to it that a regular file is there; a new one is empty and for its owner alone.
+/// Makes an empty file for its owner alone, unless a file is there already.
 ///
 /// # Errors
-/// Those of open(2); EISDIR and the like when something else is there.
+/// Those of open(2): EEXIST when a directory is there.
 pub fn ensure_file(path: &Path) -> io::Result<()> {
     match create_new(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !path.is_dir() => Ok(()),
@@ -86,9 +85,9 @@ pub fn ensure_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens a file by which something is locked, and makes it if need be. Whoever can open it can lock it, so it
-/// is its owner's alone, even if an earlier release has left it readable to others; one that is somebody
-/// else's stays as it is.
+/// Opens a lock file, and makes it if need be. Every process that can open it can lock it, so it is made
+/// private to its owner, even if an earlier release has left it readable to others. If that fails, because
+/// another user owns the file, its mode stays.
 ///
 /// # Errors
 /// Those of open(2): ELOOP when a symbolic link is there.
@@ -104,8 +103,7 @@ pub fn open_lock(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The path as the kernel's tables name it: symbolic links on the way are followed, the last name is taken as
-/// it is.
+/// The path as the kernel's tables show it: symbolic links are followed, except in the last name.
 ///
 /// # Errors
 /// Those of realpath(3) for the directory the path is in.
@@ -116,8 +114,8 @@ pub fn resolve_parent(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Writes a small file that is there as a whole or not at all, whenever it is looked at; what was there
-/// before goes. Its directory must be there.
+/// Writes or replaces a small file. At any moment, and after a crash, the file has its old content or all of
+/// the new. Its directory must exist.
 ///
 /// # Errors
 /// Those of open(2), write(2), fsync(2) and rename(2).
@@ -129,7 +127,7 @@ pub fn write_whole(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     sync_dir(path.parent().unwrap_or(Path::new("/")))
 }
 
-/// Writes a file that did not exist; its content is durable, its name after [`sync_dir`].
+/// Writes a new file. Its content is durable then, its name only after [`sync_dir`].
 ///
 /// # Errors
 /// Those of [`create_new`], write(2) and fsync(2).
@@ -147,7 +145,7 @@ pub fn rename(from: &Path, to: &Path, flags: RenameFlags) -> io::Result<()> {
     Ok(changing("rename", || renameat_with(CWD, from, CWD, to, flags))?)
 }
 
-/// Waits until the file's data and length are on disk. After an error nobody knows what is: do not try again.
+/// Waits until the file's data and length are on disk. After an error their state is unknown: do not retry.
 ///
 /// # Errors
 /// Those of fsync(2).

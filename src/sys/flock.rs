@@ -1,17 +1,17 @@
-//! Locks on whole files: flock(2). They belong to the open file description, so they go with the process.
+//! Locks on whole files: flock(2). They belong to the open file description, so they end with the process.
 
 use std::fs::{File, TryLockError};
 use std::io;
 
 /// A file that is locked until this is dropped.
 ///
-/// The lock is given up by name, not by closing the file: a child process that was forked meanwhile has the
-/// file open, too, until its exec, and would keep the lock for as long.
+/// A drop unlocks the file explicitly, besides closing it: a child process that was forked meanwhile has the
+/// file open, too, and would keep the lock until its exec.
 #[derive(Debug)]
 pub struct FileLock(File);
 
 impl FileLock {
-    /// Locks the file; None if another holds a lock on it.
+    /// Takes an exclusive lock; None if the file is locked already.
     ///
     /// # Errors
     /// Those of flock(2).
@@ -19,7 +19,7 @@ impl FileLock {
         Self::of(file.try_lock(), file)
     }
 
-    /// Locks the file beside others that do the same; None if another holds an exclusive lock on it.
+    /// Takes a shared lock; None if the file is locked exclusively.
     ///
     /// # Errors
     /// Those of flock(2).
@@ -43,7 +43,7 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // It cannot fail on a file that is open.
+        // An unlock of an open file cannot fail.
         let _ = self.0.unlock();
     }
 }

@@ -1,8 +1,8 @@
-//! Freezing a file system so that what lies on its device is consistent: FIFREEZE and FITHAW, ioctl_fs
+//! Freezes a file system so that the content of its device is consistent: FIFREEZE and FITHAW, ioctl_fs
 //! (linux/fs.h).
 //!
-//! Writers wait while it is frozen, and a freeze outlives its process: whoever is killed in between leaves a
-//! file system that hangs until somebody calls [`thaw`].
+//! Writers wait while it is frozen. A freeze outlives its process: if the process is killed before the thaw,
+//! the file system hangs until another process calls [`thaw`].
 
 #![expect(unsafe_code, reason = "rustix has no safe call for it")]
 
@@ -36,10 +36,10 @@ impl Frozen {
         Ok(Self(Some(file)))
     }
 
-    /// Thaws it and says how that went.
+    /// Thaws it and returns the error, if any.
     ///
     /// # Errors
-    /// Those of ioctl(2), but none when somebody else thawed it.
+    /// Those of ioctl(2), but none if another process has thawed it.
     pub fn thaw(mut self) -> io::Result<()> {
         self.0.take().map_or(Ok(()), |file| thaw_file(&file).map(drop))
     }
@@ -48,7 +48,7 @@ impl Frozen {
 impl Drop for Frozen {
     fn drop(&mut self) {
         if let Some(file) = self.0.take() {
-            // Only on the way out of another failure, which is the one told.
+            // Only after another failure, which is the one to report.
             let _ = thaw_file(&file);
         }
     }
@@ -57,7 +57,7 @@ impl Drop for Frozen {
 /// How a thaw ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Thawed {
-    /// It was frozen, and is no more.
+    /// It was frozen, and is thawed now.
     Done,
     /// It was not frozen.
     NotFrozen,

@@ -1,5 +1,5 @@
-//! Block devices that stand on another one: device-mapper (LVM, dm-crypt, multipath), md, bcache. They hold
-//! it without a process or a mount. Documentation/ABI/stable/sysfs-block.
+//! Block devices that are built on another one: device-mapper (LVM, dm-crypt, multipath), md, bcache. They
+//! keep it in use without a process or a mount. Documentation/ABI/stable/sysfs-block.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use super::block::DeviceNumber;
 
-/// A device that stands on another one.
+/// A device that is built on another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// The kernel's name: `dm-0`, `md127`.
     pub device: String,
-    /// The name that device-mapper knows it by: `vgx-l`.
+    /// Its name in device-mapper: `vgx-l`.
     pub mapped_name: Option<String>,
-    /// The command that takes it away, where it is known.
+    /// The command that removes it, if known.
     pub release: Option<String>,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The holders of a device and of its partitions; none of a device that is gone.
+/// The holders of a device and of its partitions. A device that is gone has none.
 ///
 /// # Errors
 /// Those of reading sysfs.
@@ -85,7 +85,7 @@ mod tests {
 
     const DEVICE: DeviceNumber = DeviceNumber { major: 7, minor: 3 };
 
-    /// What is said of the holders in a sysfs that has these directories and files.
+    /// The descriptions of the holders in a sysfs with these directories and files.
     fn said(directories: &[&str], files: &[(&str, &str)]) -> Vec<String> {
         let root = tempfile::tempdir().unwrap();
         let path = |name: &str| root.path().join(name);

@@ -1,8 +1,8 @@
 //! The kernel's keyrings: add_key(2), keyrings(7).
 //!
-//! A key in the process keyring is found by whatever this process asks of the kernel and goes with the
-//! process. The kernel's Ceph client copies it when an image is mapped, so the process that maps may end. Two
-//! helpers may hold keys of the same name: each process has a keyring of its own, which no child inherits.
+//! Every request of this process to the kernel can use a key in its process keyring. The key disappears with
+//! the process. The kernel's Ceph client copies it when an image is mapped, so the process that maps may end.
+//! Two helpers may hold keys of the same name: each process has its own keyring, which no child inherits.
 
 use std::ffi::CString;
 use std::io;

@@ -1,14 +1,14 @@
 //! Loop devices: loop(4), linux/loop.h.
 //!
-//! An attached image carries a shared flock(2), which tells everybody that it is attached. The lock belongs
-//! to the open file description that LOOP_CONFIGURE hands to the kernel, and the kernel keeps that
-//! description for as long as the device is attached: the lock outlives the process that attached the image
-//! and goes with the detach, whoever does that. So an exclusive lock on the image means that it is attached
-//! nowhere and will not be.
+//! An attached image carries a shared flock(2), which shows other processes that it is attached. The lock
+//! belongs to the open file description that LOOP_CONFIGURE passes to the kernel. The kernel keeps that
+//! description as long as the device is attached: the lock outlives the process that attached the image and
+//! ends with the detach by any process. So an exclusive lock on the image means that it is attached nowhere
+//! and will not be.
 //!
-//! The sector size is always 512: a file system remembers the sector size it was made with and cannot be
-//! mounted from a device with a larger one. Direct I/O is asked for; where the disk below wants larger
-//! sectors the kernel goes through the page cache instead.
+//! The sector size is always 512: a file system records the sector size it was made with and cannot be
+//! mounted from a device with a larger one. Direct I/O is requested; if the disk below needs larger sectors,
+//! the kernel uses the page cache instead.
 
 #![expect(unsafe_code, reason = "rustix has no safe call for it")]
 
@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{block, changing};
 
-/// The door to the loop driver; there when the driver is.
+/// The control device of the loop driver; it is there when the driver is.
 pub const CONTROL: &str = "/dev/loop-control";
 
 const LOOP_CLR_FD: Opcode = 0x4C01;
@@ -44,10 +44,10 @@ const LO_FLAGS_DIRECT_IO: u32 = 16;
 
 const SECTOR: u32 = 512;
 
-/// Another process takes the free device first, or makes it anew: each time it got on, so this ends.
+/// How often to try. Each failure means that another process took or remade the free device, and got on.
 const TRIES: usize = 64;
 
-/// How often and how long to look whether a device is gone: udev may have it open, Linux 5.16 takes seconds.
+/// How often to check that a device is gone, and the pause: udev may have it open, Linux 5.16 takes seconds.
 const LOOKS: u32 = 500;
 pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -121,29 +121,29 @@ unsafe impl Ioctl for GetFree {
     }
 }
 
-/// An attached device. It remembers which file it stands on: device numbers are reused, inodes in use are
+/// An attached device. It records which file it is attached to: device numbers are reused, inodes in use are
 /// not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopDevice {
     /// `/dev/loopN`.
     pub path: PathBuf,
-    /// Whether it takes no writes.
+    /// Whether it refuses writes.
     pub read_only: bool,
-    /// Whether the kernel detaches it as soon as nobody has it open, and gives its number to another file.
+    /// Whether the kernel detaches it at its last close. Another file may get its number then.
     pub is_leaving: bool,
     backing: Inode,
 }
 
 #[cfg(test)]
 impl LoopDevice {
-    /// A device that is only talked about.
+    /// A device that need not exist.
     pub(crate) fn pretended(path: PathBuf, read_only: bool) -> Self {
         Self { path, read_only, is_leaving: false, backing: Inode { device: 0, number: 0 } }
     }
 }
 
 impl LoopDevice {
-    /// Whether `open` is this device and still stands on its file; for as long as `open` is, it will.
+    /// Whether `open` is this device, still attached to its file. It stays attached while `open` is open.
     ///
     /// # Errors
     /// Those of loop(4).
@@ -155,7 +155,7 @@ impl LoopDevice {
     }
 }
 
-/// A file, whatever its name.
+/// A file, under any name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Inode {
     device: u64,
@@ -171,18 +171,18 @@ impl Inode {
 /// How a detach ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Detached {
-    /// The device no longer stands on the image.
+    /// The device is no longer attached to the image.
     Gone,
-    /// Somebody uses the device (a mount, a holder, an open descriptor): the kernel detaches it when the last
-    /// one lets go.
+    /// The device is in use (a mount, a holder, an open descriptor): the kernel detaches it when its last
+    /// user is gone.
     WhenUnused,
 }
 
-/// Attaches `image` to a loop device; one that is attached already keeps its device.
+/// Attaches `image` to a loop device. An image that is attached already keeps its device.
 ///
 /// # Errors
-/// Those of open(2) and loop(4); EWOULDBLOCK when somebody holds an exclusive lock on the image; EROFS when
-/// it is attached read-only and is to be written; EBUSY while it is leaving; ENODEV without loop devices.
+/// Those of open(2) and loop(4); EWOULDBLOCK when the image is locked exclusively; EROFS when it is attached
+/// read-only and is to be written; EBUSY while the kernel is detaching it; ENODEV without loop devices.
 pub fn attach(image: &Path, read_only: bool) -> io::Result<LoopDevice> {
     if let Some(device) = find(image)? {
         let refused = |errno| Err(io::Error::from_raw_os_error(errno));
@@ -221,7 +221,7 @@ fn configure_free(image: &File, read_only: bool) -> io::Result<LoopDevice> {
     as_attached(path, &device)
 }
 
-/// Opens a node in /dev. One that is missing must not look like a missing image: ENODEV instead of ENOENT.
+/// Opens a node in /dev. A missing node must not look like a missing image: ENODEV instead of ENOENT.
 fn open_node(path: &Path, access: OFlags) -> io::Result<File> {
     match rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty()) {
         Err(Errno::NOENT) => Err(Errno::NODEV.into()),
@@ -250,10 +250,10 @@ fn as_attached(path: PathBuf, device: &File) -> io::Result<LoopDevice> {
     Ok(LoopDevice { path, read_only: has(LO_FLAGS_READ_ONLY), is_leaving: has(LO_FLAGS_AUTOCLEAR), backing })
 }
 
-/// The device that stands on `image`, if one does. No device of another file that can be seen is opened: who
-/// has a device open keeps others from detaching it.
+/// The device that `image` is attached to, if any. A device of another visible file is not opened: a process
+/// that has a device open keeps others from detaching it.
 ///
-/// An image whose name is gone is still found under the name it had.
+/// A deleted image is still found under its former name.
 ///
 /// # Errors
 /// Those of reading sysfs and opening the device.
@@ -270,7 +270,7 @@ fn find_inode(name: &OsStr, inode: Inode) -> io::Result<Option<LoopDevice>> {
         if file.file_name() != Some(name) && without_deleted(&file).and_then(Path::file_name) != Some(name) {
             continue;
         }
-        // The path may be one of another mount namespace, where it tells nothing.
+        // A path that leads nowhere here may be one of another mount namespace.
         if Inode::of(&file).is_ok_and(|other| other != inode) {
             continue;
         }
@@ -302,8 +302,8 @@ fn open_attached(path: &Path) -> io::Result<Option<LoopDevice>> {
     Ok(Some(device))
 }
 
-/// All attached devices, each with the path of its file as the kernel shows it: ` (deleted)` follows one
-/// whose name is gone.
+/// All attached devices, each with the path of its file as the kernel shows it: ` (deleted)` follows the path
+/// of a deleted file.
 ///
 /// # Errors
 /// Those of reading sysfs.
@@ -320,7 +320,7 @@ pub fn attached() -> io::Result<Vec<(PathBuf, PathBuf)>> {
     Ok(found)
 }
 
-/// The file below the device of this name; none if it is not attached.
+/// The file that the device of this name is attached to, if any.
 pub(super) fn backing_file(device: &OsStr) -> io::Result<Option<PathBuf>> {
     match fs::read(Path::new("/sys/block").join(device).join("loop/backing_file")) {
         Ok(mut line) => {
@@ -338,14 +338,14 @@ fn without_deleted(file: &Path) -> Option<&Path> {
     file.as_os_str().as_bytes().strip_suffix(b" (deleted)").map(|path| Path::new(OsStr::from_bytes(path)))
 }
 
-/// No such device, or nothing attached to it; ENODEV and EINVAL come from sysfs while it goes away.
+/// The device is missing or not attached. sysfs answers ENODEV and EINVAL while the device is removed.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENXIO | libc::ENODEV | libc::EINVAL))
 }
 
-/// Detaches `device` from its image; one that stands on another file by now is left alone.
+/// Detaches `device` from its image. A device that is attached to another file by now is left alone.
 ///
-/// LOOP_CLR_FD says success for a device in use and only marks it, so the result is looked at.
+/// LOOP_CLR_FD succeeds on a device in use and only marks it, so the result is checked.
 ///
 /// # Errors
 /// Those of open(2) and loop(4).
@@ -376,7 +376,7 @@ fn clear(device: &LoopDevice) -> io::Result<()> {
     Ok(())
 }
 
-/// Asked of sysfs first: while the device is open it cannot go away.
+/// Reads sysfs first: an open device cannot be detached.
 fn stands_on_its_image(device: &LoopDevice) -> io::Result<bool> {
     if backing_file(device.path.file_name().unwrap_or_default())?.is_none() {
         return Ok(false);

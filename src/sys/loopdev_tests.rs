@@ -1,4 +1,4 @@
-//! Loop devices, on the machine's own kernel.
+//! Tests of loop devices, on the machine's own kernel.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,8 +31,7 @@ fn the_lock_stays_with_the_device_and_goes_with_it() {
     let image = LoopImage::new(4 << 20);
     assert!(is_locked(image.file()), "attached, and no descriptor of ours is open");
     assert_eq!(detach(image.attached()).unwrap(), Detached::Gone);
-    // Waits until it is free: children of other tests hold what was open when they were forked until their
-    // exec.
+    // Waits until the image is unlocked: children that other tests fork hold the lock until their exec.
     File::open(image.file()).unwrap().lock().unwrap();
     assert_eq!(detach(image.attached()).unwrap(), Detached::Gone, "again");
 }

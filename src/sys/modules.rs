@@ -10,7 +10,7 @@ pub struct Modules {
 }
 
 impl Default for Modules {
-    /// Those of the running kernel.
+    /// The modules of the running kernel.
     fn default() -> Self {
         Self::at(
             PathBuf::from("/lib/modules").join(rustix::system::uname().release().to_string_lossy().as_ref()),
@@ -19,12 +19,12 @@ impl Default for Modules {
 }
 
 impl Modules {
-    /// Those in this directory.
+    /// The modules in this directory.
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into() }
     }
 
-    /// Whether modprobe(8) finds a module of this name. What is built into the kernel is no module.
+    /// Whether modprobe(8) finds a module of this name. A driver that is built into the kernel is no module.
     pub fn has(&self, name: &str) -> bool {
         let list = fs::read_to_string(self.directory.join("modules.dep")).unwrap_or_default();
         let mut files = list.lines().filter_map(|line| line.split(':').next()?.rsplit('/').next());

@@ -1,7 +1,7 @@
-//! Mounts, binds, remounts and unmounts: mount(2), umount2(2). What is mounted where is told by `mountinfo`.
+//! Mounts, binds, remounts and unmounts: mount(2), umount2(2). `mountinfo` has the table of mounts.
 //!
-//! Propagation is left alone. A new mount below a shared one is shared by itself and so appears on the host
-//! and in every container that follows it; making it private would take that away
+//! Propagation is left alone. A new mount below a shared one is itself shared, so it appears on the host and
+//! in every container that receives the host's mounts; a private mount would not
 //! (Documentation/filesystems/sharedsubtree.rst).
 
 use std::ffi::CString;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::changing;
 
-/// What the kernel takes as flags, by the names of mount(8): name, flag, whether the name sets or clears it.
+/// Options of mount(8) that the kernel takes as flags: name, flag, whether the name sets or clears the flag.
 const FLAGS: &[(&str, MountFlags, bool)] = &[
     ("ro", MountFlags::RDONLY, true),
     ("rw", MountFlags::RDONLY, false),
@@ -44,13 +44,13 @@ const FLAGS: &[(&str, MountFlags, bool)] = &[
     ("loud", MountFlags::SILENT, false),
 ];
 
-/// Words of fstab(5) that mean something to mount(8) or systemd and nothing to the kernel.
+/// Options of fstab(5) that concern mount(8) or systemd, and not the kernel.
 const NOT_FOR_THE_KERNEL: &[&str] = &["defaults", "auto", "noauto", "nofail", "_netdev"];
 
-/// The kernel reads one page of data and would cut the rest off without a word.
+/// The kernel reads one page of data and would silently cut off the rest.
 const DATA_LIMIT: usize = 4095;
 
-/// Per-mount flags of statvfs(3) that a bind remount would drop, and what asks for them again.
+/// Per-mount flags of statvfs(3) that a bind remount would drop, and the flags that set them again.
 const PER_MOUNT: &[(StatVfsMountFlags, MountFlags)] = &[
     (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
     (StatVfsMountFlags::NODEV, MountFlags::NODEV),
@@ -62,7 +62,7 @@ const PER_MOUNT: &[(StatVfsMountFlags, MountFlags)] = &[
     (StatVfsMountFlags::from_bits_retain(0x2000), MountFlags::NOSYMFOLLOW),
 ];
 
-/// Mount options as the kernel wants them: flags, and the words only the file system understands.
+/// Mount options as the kernel takes them: flags, and the options that only the file system understands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     flags: MountFlags,
@@ -77,7 +77,7 @@ impl Options {
         options
     }
 
-    /// The same options, read-only whatever the words said.
+    /// The same options, but read-only in any case.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.flags |= MountFlags::RDONLY;
@@ -113,7 +113,7 @@ pub fn mount(source: &Path, target: &Path, fs_type: &str, options: &Options) -> 
     Ok(())
 }
 
-/// Has a file system replay its journal, and mounts it nowhere. It may have the UUID of one that is mounted.
+/// Makes a file system replay its journal without mounting it. A mounted one may have the same UUID.
 ///
 /// # Errors
 /// Those of fsopen(2) and fsconfig(2), which are those of mount(2).
@@ -128,8 +128,8 @@ pub fn replay_journal(source: &Path, fs_type: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Binds `source` on `target`, without the mounts below `source`; it has the options of the mount `source` is
-/// on.
+/// Binds `source` on `target`, without the mounts below `source`; the bind has the options of the mount
+/// `source` is on.
 ///
 /// # Errors
 /// Those of mount(2): ENOTDIR when one is a directory and the other a file.
@@ -146,15 +146,15 @@ pub fn bind(source: &Path, target: &Path) -> io::Result<()> {
 pub fn bind_read_only(source: &Path, target: &Path) -> io::Result<()> {
     bind(source, target)?;
     remount_read_only(target).inspect_err(|_| {
-        // The first error is the one to tell; a bind that stays is found in mountinfo.
+        // The first error is the one to report; mountinfo shows a bind that stays.
         let _ = unmount_detached(target);
     })
 }
 
 /// Makes the one mount at `target` read-only, and no other mount of its file system.
 ///
-/// The kernel ignores MS_RDONLY on the bind itself, and a remount replaces all per-mount flags: those in
-/// force are given again.
+/// The kernel ignores MS_RDONLY on the bind itself, and a remount replaces all per-mount flags, so the flags
+/// in force are passed again.
 ///
 /// # Errors
 /// Those of mount(2) and statvfs(3).
@@ -172,15 +172,15 @@ fn flags_in_force(target: &Path) -> io::Result<MountFlags> {
             flags |= *flag;
         }
     }
-    // Strictatime shows as the absence of the two others; without a word about it the kernel would choose
-    // relatime.
+    // The absence of noatime and relatime means strictatime; without any of the three flags the kernel would
+    // choose relatime.
     if !flags.intersects(MountFlags::NOATIME | MountFlags::RELATIME) {
         flags |= MountFlags::STRICTATIME;
     }
     Ok(flags)
 }
 
-/// Takes the topmost mount off `target`.
+/// Unmounts the topmost mount at `target`.
 ///
 /// # Errors
 /// Those of umount2(2): EINVAL when nothing is mounted there, EBUSY when a process still uses it.
@@ -189,8 +189,8 @@ pub fn unmount(target: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes the topmost mount off `target` even if it is in use: it is gone from the tree now and from the
-/// kernel when its last user is.
+/// Unmounts the topmost mount at `target` even if it is in use: it leaves the tree now, and the kernel when
+/// its last user is gone.
 ///
 /// # Errors
 /// Those of umount2(2) with MNT_DETACH.
@@ -199,18 +199,18 @@ pub fn unmount_detached(target: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What [`ensure_unmounted`] found.
+/// How [`ensure_unmounted`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unmounted {
     /// It was unmounted.
     Done,
-    /// It was dead and in use: it is out of the tree, and gone when its last user is.
+    /// It was dead and in use. It has left the tree, and disappears with its last user.
     Detached,
     /// Nothing was mounted there, or the path does not exist.
     NotMounted,
 }
 
-/// Takes the topmost mount off `target`; a dead one is detached.
+/// Unmounts the topmost mount at `target`; a dead mount in use is detached.
 ///
 /// # Errors
 /// Those of umount2(2): EBUSY when a live mount is in use.
@@ -229,18 +229,18 @@ pub fn ensure_unmounted(target: &Path) -> io::Result<Unmounted> {
     }
 }
 
-/// Whether an answer from a mounted path means that its file system is beyond repair while mounted: the FUSE
-/// process has gone, the server forgot us, the device was taken away, the client was blocklisted (ESHUTDOWN).
+/// Whether an errno from a mounted path means that its file system cannot recover while mounted: the FUSE
+/// process ended, the server forgot us, the device was removed, the client is blocklisted (ESHUTDOWN).
 pub fn is_dead(errno: i32) -> bool {
     use libc::{ECONNABORTED, EHOSTDOWN, EIO, ENODEV, ENOTCONN, ENXIO, ESHUTDOWN, ESTALE};
     [ENOTCONN, ESTALE, EIO, EHOSTDOWN, ENODEV, ENXIO, ESHUTDOWN, ECONNABORTED].contains(&errno)
 }
 
-/// Whether the xfs mounted at `path` was shut down: stat(2) of its root is EIO then, without any I/O, while
-/// statfs(2) still answers (seen on Linux 6.1 and 6.18).
+/// Whether the xfs mounted at `path` was shut down: stat(2) of its root then fails with EIO, without any I/O,
+/// while statfs(2) still succeeds (seen on Linux 6.1 and 6.18).
 ///
 /// # Errors
-/// Those of stat(2), but EIO.
+/// Those of stat(2), except EIO.
 pub fn is_shut_down(path: &Path) -> io::Result<bool> {
     match fs::metadata(path) {
         Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(true),
@@ -248,7 +248,7 @@ pub fn is_shut_down(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Asks the mount itself. statfs may be answered from memory, so its directory is read too.
+/// Whether the mount itself is dead. statfs may be answered from memory, so the directory is read, too.
 fn answers_dead(target: &Path) -> bool {
     let answer =
         rustix::fs::statvfs(target).map_err(io::Error::from).and_then(|_| match fs::read_dir(target) {
@@ -348,7 +348,7 @@ mod tests {
             let user = fs::File::create(target.join("f")).unwrap();
             assert_eq!(ensure_unmounted(&target).unwrap_err().raw_os_error(), Some(libc::EBUSY));
             drop(user);
-            // Children of other tests hold what was open when they were forked until their exec.
+            // Children that other tests fork keep the file open until their exec.
             let unmounted = std::iter::repeat_with(|| ensure_unmounted(&target)).find_map(Result::ok);
             assert_eq!(unmounted, Some(Unmounted::Done));
             assert_eq!(ensure_unmounted(&target).unwrap(), Unmounted::NotMounted);
@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn a_dead_mount_in_use_is_detached() {
         in_private_mounts(|dir| {
-            // A FUSE file system whose process goes away without a word.
+            // A FUSE file system whose process ends without unmounting it.
             let target = dir.join("target");
             fs::create_dir(&target).unwrap();
             let process = fs::File::options().read(true).write(true).open("/dev/fuse").unwrap();

@@ -1,7 +1,7 @@
 //! The kernel's table of mounts: /proc/self/mountinfo, proc_pid_mountinfo(5).
 //!
-//! Paths are bytes, as the kernel gave them. Nothing here touches a mounted file system, so nothing here can
-//! hang on a dead one.
+//! Paths are bytes, as the kernel gave them. This module touches no mounted file system, so it cannot hang on
+//! a dead one.
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,15 +24,15 @@ pub struct Mount {
     pub parent: u64,
     /// (3) `st_dev` of its files; for btrfs and network file systems not a device's number.
     pub device: DeviceNumber,
-    /// (4) What part of the file system is mounted: `/`, or for a bind the directory or file.
+    /// (4) The mounted part of the file system: `/`, or for a bind the directory or file.
     pub root: PathBuf,
-    /// (5) Where.
+    /// (5) The mount point.
     pub mount_point: PathBuf,
     /// (6) Options of this mount alone: `ro,nosuid,relatime`.
     pub options: String,
     /// (9) `ext4`, `ceph`, `fuse.ceph-fuse`.
     pub fs_type: String,
-    /// (10) The device, or whatever the file system calls its source.
+    /// (10) The device, or another source that the file system defines.
     pub source: OsString,
     /// (11) Options of the file system, common to all its mounts.
     pub super_options: String,
@@ -44,7 +44,7 @@ impl Mount {
         has_word(&self.options, "ro") || self.is_file_system_read_only()
     }
 
-    /// Whether nothing can be written to the file system, through whichever mount.
+    /// Whether nothing can be written to the file system through any mount.
     pub fn is_file_system_read_only(&self) -> bool {
         self.has_super_option("ro")
     }
@@ -95,7 +95,7 @@ impl Mounts {
         self.at(path).find(|mount| self.is_visible(mount))
     }
 
-    /// All mounts at exactly this path, those below others too: so many unmounts free it.
+    /// All mounts at exactly this path, also covered ones: their number of unmounts frees it.
     pub fn at<'a>(&'a self, path: &Path) -> impl Iterator<Item = &'a Mount> {
         self.0.iter().filter(move |mount| mount.mount_point == path)
     }
@@ -109,14 +109,14 @@ impl Mounts {
         })
     }
 
-    /// Neither stacked over at its own mount point, nor it or a mount it stands on covered from further up.
+    /// Whether no mount is stacked on this one, and no mount further up covers it or one of its parents.
     fn is_visible(&self, mount: &Mount) -> bool {
         let stacked_over = |other: &Mount| other.parent == mount.id && other.mount_point == mount.mount_point;
         if self.0.iter().any(|other| other.id != mount.id && stacked_over(other)) {
             return false;
         }
         let mut current = mount;
-        // A chain of parents is no longer than the table; the bound also ends a table that makes no sense.
+        // A chain of parents is no longer than the table. The bound also copes with an inconsistent table.
         for _ in 0..self.0.len() {
             if self.is_covered(current) {
                 return false;
@@ -129,7 +129,7 @@ impl Mounts {
         true
     }
 
-    /// Whether a sibling is mounted on a directory above: path lookup enters that one first.
+    /// Whether a sibling is mounted on a directory above: path lookup enters the sibling first.
     fn is_covered(&self, mount: &Mount) -> bool {
         self.0.iter().any(|other| {
             other.parent == mount.parent
@@ -153,7 +153,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         options: text(fields.next()?),
         // (7) Optional fields, none or many, end with a lone hyphen.
         fs_type: text(fields.by_ref().skip_while(|field| *field != b"-").nth(1)?),
-        // The source may be empty, and super options hold no space that is not escaped.
+        // The source may be empty. Spaces in the super options are escaped.
         source: OsString::from_vec(unescape(fields.next()?)),
         super_options: text(fields.next()?),
     })
@@ -172,7 +172,7 @@ fn path(field: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(unescape(field)))
 }
 
-/// Options and types are ASCII but for what a mounter chose to put in; they are only compared with ASCII
+/// Options and types are ASCII, except for text of the mounting process. They are only compared with ASCII
 /// words.
 fn text(field: &[u8]) -> String {
     String::from_utf8_lossy(&unescape(field)).into_owned()

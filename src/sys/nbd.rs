@@ -1,8 +1,8 @@
 //! Network block devices: `/sys/block/nbdN` (drivers/block/nbd.c), and the processes behind them.
 //!
-//! A device carries the cookie it was connected with (`--cookie` of rbd-nbd(8)): as its attribute `backend`
-//! since Linux 5.14, and on the command line of its process before. What bears none was connected by somebody
-//! else and is not listed. Nothing here opens a device or starts a process.
+//! A device carries the cookie it was connected with (`--cookie` of rbd-nbd(8)): in its attribute `backend`
+//! since Linux 5.14, before that on the command line of its process. A device without a cookie is not
+//! cephlet's and is not listed. This module opens no device and starts no process.
 
 use std::fs;
 use std::io;
@@ -17,18 +17,18 @@ use super::block::DeviceNumber;
 pub struct ConnectedDevice {
     /// N of `/dev/nbdN`.
     pub number: u32,
-    /// What it was connected with.
+    /// The cookie it was connected with.
     pub cookie: String,
-    /// Nothing can be written through it.
+    /// Whether it is read-only.
     pub read_only: bool,
-    /// Bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// The process that connected it; after it was killed and another took over, still that one.
+    /// The process that connected it, even if that was killed and another process took over.
     pub process: u32,
 }
 
 impl ConnectedDevice {
-    /// Its node.
+    /// The path of its node.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/dev/nbd{}", self.number))
     }
@@ -48,7 +48,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// As seen below these directories.
+    /// The devices and processes that these directories show.
     pub fn at(sysfs: impl Into<PathBuf>, procfs: impl Into<PathBuf>) -> Self {
         Self { sysfs: sysfs.into(), procfs: procfs.into() }
     }
@@ -58,10 +58,10 @@ impl Table {
         self.sysfs.join("module/nbd").is_dir()
     }
 
-    /// Every connected device that has a cookie, in their order.
+    /// Every connected device that has a cookie, in the order of the numbers.
     ///
     /// # Errors
-    /// Those of reading sysfs; a kernel without the driver has none.
+    /// Those of reading sysfs; a kernel without the driver has no such devices.
     pub fn connected(&self) -> io::Result<Vec<ConnectedDevice>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(self.sysfs.join("block"))? {
@@ -83,7 +83,7 @@ impl Table {
     /// # Errors
     /// Those of reading sysfs.
     pub fn read(&self, number: u32) -> io::Result<Option<ConnectedDevice>> {
-        // There is such a file only while the device is connected.
+        // This file exists only while the device is connected.
         let Some(process) = self.attribute(number, "pid")?.and_then(|pid| pid.parse().ok()) else {
             return Ok(None);
         };
@@ -97,7 +97,7 @@ impl Table {
         Ok(Some(ConnectedDevice { number, cookie, read_only, size: sectors * 512, process }))
     }
 
-    /// Whether the device still is what was found. A process that took over for another is no difference.
+    /// Whether the device is still connected with its cookie. Another process may have taken over.
     ///
     /// # Errors
     /// Those of reading sysfs.
@@ -131,7 +131,7 @@ impl Table {
         Ok(processes.any(|process| self.serves(process, device)))
     }
 
-    /// Whether this process serves the device. It has the device open itself.
+    /// Whether this process serves the device. A serving process has the device open itself.
     pub fn serves(&self, process: u32, device: &ConnectedDevice) -> bool {
         self.cookie_of(process).is_some_and(|cookie| cookie == device.cookie)
     }

@@ -19,12 +19,12 @@ pub struct Opener {
     pub name: String,
 }
 
-/// Who has a block device open. Mounts are none.
+/// The processes that have a block device open. Mounts do not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Openers {
-    /// Those that were seen.
+    /// The processes that were seen.
     pub seen: Vec<Opener>,
-    /// How many processes this one may not look at, for want of CAP_SYS_PTRACE.
+    /// How many processes this one may not look at, because it lacks CAP_SYS_PTRACE.
     pub hidden: usize,
 }
 
@@ -33,9 +33,9 @@ pub struct Openers {
 enum Look {
     /// It has the device open.
     Opener,
-    /// It has not.
+    /// It does not have the device open.
     Stranger,
-    /// This process may not see that.
+    /// The calling process may not look.
     Hidden,
 }
 
@@ -75,8 +75,8 @@ fn processes() -> io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// Asks nobody but this kernel: another descriptor of that process may be of a network file system that does
-/// not answer. Some of these show files to their owner alone (FUSE), but the link may be read.
+/// Asks only the local kernel: another descriptor of that process may be on a network file system that does
+/// not answer. Some file systems show files to their owner alone (FUSE), but the link can be read.
 fn look_at(descriptor: &Path, device: DeviceNumber) -> Look {
     match statx(CWD, descriptor, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE) {
         Ok(found)
@@ -114,7 +114,7 @@ mod tests {
         assert!(!ours().unwrap().name.is_empty());
     }
 
-    /// What root's other processes have open, it sees only with CAP_SYS_PTRACE, if they may do more than it.
+    /// Without CAP_SYS_PTRACE, root cannot see the files of its other processes that have more capabilities.
     #[test]
     fn who_may_not_be_looked_at_is_counted() {
         let image = LoopImage::new(4 << 20);
@@ -127,7 +127,7 @@ mod tests {
                 set_capabilities(None, few).unwrap();
                 (of(number).unwrap().hidden, look(other.id(), number))
             };
-            // Capabilities are a thread's own.
+            // Each thread has its own capabilities.
             scope.spawn(look).join().unwrap()
         });
         let sees = look(other.id(), number);

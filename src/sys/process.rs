@@ -1,5 +1,5 @@
-//! What a started process inherits from the daemon: nothing but its three standard descriptors and what is
-//! meant for it.
+//! What a started process inherits from the daemon: only its three standard descriptors, and the descriptors
+//! that are meant for it.
 //!
 //! gRPC's core opens descriptors without close-on-exec, threads of libraries block signals, a supervisor may
 //! have left signals ignored. A child that kept the lock of the state directory or a client's socket open
@@ -16,15 +16,15 @@ use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_sig
 /// The last realtime signal of Linux (signal(7)).
 const LAST_SIGNAL: i32 = 64;
 
-/// What becomes of a child when the daemon dies.
+/// What happens to a child when the daemon dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Orphaned {
-    /// SIGPIPE ends it when it writes and nobody is there to read, as usual.
+    /// SIGPIPE ends it when it writes to a pipe without a reader, as usual.
     MayWriteNoMore,
     /// Such a write fails with EPIPE and the child goes on: for work that must outlive the daemon.
     GoesOn,
-    /// The kernel kills it, even before: when the thread ends that started it. For a thread that lives as
-    /// long as the daemon.
+    /// The kernel kills it as soon as the thread that started it ends. Use a thread that lives as long as the
+    /// daemon.
     Dies,
 }
 
@@ -33,9 +33,9 @@ pub fn set_usual_umask() {
     rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o022));
 }
 
-/// Makes `command` start a child that holds no descriptor above 2 but those in `keep`, which have the same
-/// numbers there, blocks and ignores no signal, and has the usual umask. `keep` stays open here as long as
-/// `command` lives, for nobody else to inherit.
+/// Makes `command` start a child that blocks and ignores no signal, has the usual umask, and holds no
+/// descriptor above 2 except those in `keep`, under the same numbers. `keep` stays open here as long as
+/// `command` lives; no other child inherits it.
 ///
 /// The standard library itself empties the signal mask and resets SIGPIPE in the child (`do_exec` in std's
 /// unix `process`).
@@ -70,8 +70,8 @@ fn reset_signals(orphaned: Orphaned) {
     }
 }
 
-/// Has writes of `command` fail with EPIPE where nobody is there to read, as for a child that goes on. The
-/// standard library resets that before every exec.
+/// Makes writes of `command` to a pipe without a reader fail with EPIPE, as for [`Orphaned::GoesOn`]. The
+/// standard library resets SIGPIPE before every exec.
 #[allow(unsafe_code)]
 pub fn ignore_broken_pipes(command: &mut Command) {
     // SAFETY: between fork or not and exec; signal(2) is async-signal-safe and touches no memory of ours.
@@ -83,16 +83,16 @@ pub fn ignore_broken_pipes(command: &mut Command) {
     }
 }
 
-/// Has the kernel kill this process when its parent dies, which is `parent` if it has not died yet: prctl(2),
-/// "PR_SET_PDEATHSIG".
+/// Makes the kernel kill this process when its parent dies. The parent is `parent`, unless that is dead
+/// already: prctl(2), "PR_SET_PDEATHSIG".
 fn die_with(parent: Pid) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // An error that allocates nothing.
+    // This error allocates nothing.
     if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
 }
 
-/// Marks every descriptor above 2 close-on-exec; the one by which std reports a failed exec must stay open
-/// until then.
+/// Marks every descriptor above 2 close-on-exec; the pipe by which std reports a failed exec must stay open
+/// until the exec.
 #[allow(unsafe_code)]
 fn close_on_exec_above_stderr() -> io::Result<()> {
     // SAFETY: close_range(2) takes three integers and with CLOSE_RANGE_CLOEXEC (Linux 5.11) closes nothing.
@@ -111,10 +111,10 @@ pub fn ignore_terminate() {
 
 /// Makes sure that ended children stay until they are waited for.
 ///
-/// Who was started with SIGCHLD ignored loses its children's exit status (wait(2), "ECHILD").
+/// A process that was started with SIGCHLD ignored loses its children's exit status (wait(2), "ECHILD").
 ///
 /// # Errors
-/// What signal(2) answers.
+/// Those of signal(2).
 #[allow(unsafe_code)]
 pub fn keep_ended_children() -> io::Result<()> {
     // SAFETY: signal(2) with a constant action; nobody in the daemon handles SIGCHLD.
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use std::os::unix::process::ExitStatusExt;
 
-    /// A line of a child's own status that is a set of signals, without those that libc keeps for itself.
+    /// The set of signals in a line of a child's status, without the signals that libc keeps for itself.
     fn signals_of_child(orphaned: Orphaned, line: &str) -> u64 {
         let mut command = Command::new("cat");
         command.arg("/proc/self/status");

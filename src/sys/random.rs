@@ -1,4 +1,4 @@
-//! Numbers nobody else has: this boot's, and random ones.
+//! Unique numbers: the number of this boot, and random ones.
 
 use std::fmt::Write;
 use std::fs;
@@ -7,8 +7,8 @@ use std::io;
 use rustix::io::retry_on_intr;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// The number of this boot of the machine, new at every boot: random(4). What does not outlive a boot is
-/// recorded with it.
+/// The number of this boot of the machine, new at every boot: random(4). Records of things that do not
+/// outlive a boot contain it.
 ///
 /// # Errors
 /// Those of reading /proc.
@@ -19,14 +19,14 @@ pub fn boot_id() -> io::Result<String> {
 /// A machine, and one boot of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// machine-id(5); empty where it has none.
+    /// Its machine-id(5); empty if it has none.
     pub id: String,
     /// [`boot_id`]
     pub boot: String,
 }
 
 impl Machine {
-    /// This one.
+    /// This machine, in its present boot.
     ///
     /// # Errors
     /// Those of reading /proc and /etc.

@@ -1,10 +1,10 @@
 //! The kernel's RBD driver: `/sys/bus/rbd`, Documentation/ABI/testing/sysfs-bus-rbd.
 //!
-//! Reading attributes waits for nobody. Writing `add`, `remove` and `refresh` waits for the cluster, for ever
-//! if it does not answer: only for helpers.
+//! Reading attributes does not wait for the cluster. Writing `add`, `remove` and `refresh` does, for ever if
+//! it does not answer: only helpers may do that.
 //!
 //! The attribute `name` is the name under which the image was mapped; a rename does not change it. The kernel
-//! itself maps an image any number of times.
+//! allows any number of mappings of an image.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ use super::changing;
 /// Where sysfs is mounted.
 const SYSFS: &str = "/sys";
 
-/// The driver's door, below a root: `/sys`, or a directory that looks like it.
+/// The driver's files, below a root: `/sys`, or a directory that looks like it.
 #[derive(Clone, Debug)]
 pub struct Bus {
     root: PathBuf,
@@ -39,31 +39,31 @@ pub struct MappedImage {
     pub image_id: String,
     /// The snapshot, `-` for the image itself.
     pub snapshot: String,
-    /// The cluster; empty where the kernel does not tell (before Linux 4.9).
+    /// The cluster; empty if the kernel does not show it (before Linux 4.9).
     pub fsid: String,
     /// The kernel's client of that cluster, as in `client4135`.
     pub client: String,
-    /// Where the cluster sees that client, as in `10.0.0.7:0/1234567`; empty where the kernel does not tell
-    /// (before Linux 4.11).
+    /// The address of that client, as in `10.0.0.7:0/1234567`; empty if the kernel does not show it (before
+    /// Linux 4.11).
     pub address: String,
-    /// The monitors it was mapped with; empty where the kernel does not tell (before Linux 4.9).
+    /// The monitors it was mapped with; empty if the kernel does not show them (before Linux 4.9).
     pub monitors: Vec<String>,
-    /// The kernel's client of it stands for no other image.
+    /// Whether the kernel uses this client for no other image.
     pub has_own_client: bool,
-    /// Nothing can be written through it.
+    /// Whether it is read-only.
     pub read_only: bool,
 }
 
 impl MappedImage {
-    /// Whether it is the image of this id in a pool and namespace of a cluster. Ids are random: where the
-    /// cluster's own is not known, that of the image tells.
+    /// Whether it is the image of this id in a pool and namespace of a cluster. Ids are random: if the
+    /// cluster's fsid is not known, the image's id suffices.
     pub fn is(&self, (pool, namespace, id): (&str, &str, &str), fsid: Option<&str>) -> bool {
         self.is_in(pool, namespace)
             && self.image_id == id
             && fsid.is_none_or(|fsid| self.fsid.is_empty() || self.fsid == fsid)
     }
 
-    /// Whether it is an image, and no snapshot, in this pool and namespace of whichever cluster.
+    /// Whether it is an image, and no snapshot, in this pool and namespace of any cluster.
     pub fn is_in(&self, pool: &str, namespace: &str) -> bool {
         (self.pool.as_str(), self.namespace.as_str(), self.snapshot.as_str()) == (pool, namespace, "-")
     }
@@ -99,7 +99,7 @@ impl Bus {
         self.bus("devices").is_dir()
     }
 
-    /// Every mapped image, in the order of the devices. Those that come or go meanwhile may be missing.
+    /// Every mapped image, in the order of the devices. Images that come or go meanwhile may be missing.
     ///
     /// # Errors
     /// Those of reading sysfs; a driver that is not loaded has mapped nothing.
@@ -125,7 +125,7 @@ impl Bus {
     /// Those of reading sysfs.
     pub fn read(&self, number: u32) -> io::Result<Option<MappedImage>> {
         match self.read_all(number) {
-            // ENODEV: the device goes while its attribute is read.
+            // ENODEV: the device is removed while its attribute is read.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => Ok(None),
             image => image.map(Some),
         }
@@ -138,7 +138,7 @@ impl Bus {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
             read => read,
         };
-        // Monitors, options, names. By hand it may have been mapped with its key in the options.
+        // Monitors, options, names. An image mapped by hand may have its key in the options.
         let config = may("config_info")?;
         let words = |at: usize| config.split(' ').nth(at).unwrap_or_default().split(',');
         Ok(MappedImage {
@@ -157,8 +157,8 @@ impl Bus {
         })
     }
 
-    /// Major and minor number of a mapped device. Without `single_major` the minor number is always 0 and not
-    /// told.
+    /// Major and minor number of a mapped device. Without `single_major` the minor number is always 0, and
+    /// the driver does not show it.
     ///
     /// # Errors
     /// Those of reading sysfs: ENOENT when the device is gone.
@@ -181,17 +181,17 @@ impl Bus {
         Ok(sectors * 512)
     }
 
-    /// What the kernel's client of an image has under way and watches (`osdc` of debugfs); None where debugfs
-    /// does not show it.
+    /// The requests and watches of the kernel's client of an image (`osdc` of debugfs); None if debugfs does
+    /// not show them.
     pub fn watches(&self, image: &MappedImage) -> Option<String> {
         fs::read_to_string(self.root.join(format!("kernel/debug/ceph/{}.{}/osdc", image.fsid, image.client)))
             .ok()
     }
 
-    /// Maps what `line` says (`add_line`). Waits for the cluster.
+    /// Maps the image that `line` names (see [`add_line`]). Waits for the cluster.
     ///
     /// # Errors
-    /// What the kernel answers; it has mapped nothing then.
+    /// Those of the kernel, which has mapped nothing then.
     pub fn add(&self, line: &str) -> io::Result<()> {
         changing("map an image", || self.write("add", line))
     }
@@ -199,21 +199,21 @@ impl Bus {
     /// Removes a device. Waits for the cluster.
     ///
     /// # Errors
-    /// EBUSY while somebody has it open, ENOENT when there is no such device.
+    /// EBUSY while it is in use, ENOENT when there is no such device.
     pub fn remove(&self, number: u32) -> io::Result<()> {
         changing("unmap an image", || self.write("remove", &number.to_string()))
     }
 
-    /// Has the kernel look at the image again, for a new size. Waits for the cluster.
+    /// Makes the kernel look at the image again, for a new size. Waits for the cluster.
     ///
     /// # Errors
-    /// What the kernel answers: ENOENT when the device is gone.
+    /// Those of the kernel: ENOENT when the device is gone.
     pub fn refresh(&self, number: u32) -> io::Result<()> {
         write_once(&self.attribute(number, "refresh"), "1")
     }
 
-    /// With the module's parameter `single_major` (the default) the plain files refuse, and without it there
-    /// are no others.
+    /// With the module's parameter `single_major` (the default) the plain files refuse writes; without it
+    /// only the plain files exist.
     fn write(&self, action: &str, line: &str) -> io::Result<()> {
         match write_once(&self.bus(&format!("{action}_single_major")), line) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.has_single_major() => {
@@ -228,7 +228,7 @@ impl Bus {
     }
 }
 
-/// One write(2): the driver takes each for a request of its own.
+/// Uses one write(2): the driver takes each write as a separate request.
 fn write_once(path: &Path, text: &str) -> io::Result<()> {
     File::options().write(true).open(path)?.write(text.as_bytes()).map(drop)
 }
@@ -237,10 +237,10 @@ fn line(path: &Path) -> io::Result<String> {
     Ok(fs::read_to_string(path)?.trim_end_matches('\n').to_owned())
 }
 
-/// What is written to map an image: monitors, options, pool, image, and `-` for no snapshot.
+/// The line that maps an image: monitors, options, pool, image, and `-` for no snapshot.
 ///
 /// # Errors
-/// The offending word, if it is empty or has a character that parts words or options.
+/// The offending word, if it is empty or has a character that separates words or options.
 pub fn add_line(monitors: &str, options: &[String], pool: &str, name: &str) -> Result<String, String> {
     let parts = |word: &str, more: &[char]| {
         word.is_empty() || word.contains(|c: char| c.is_whitespace() || more.contains(&c))

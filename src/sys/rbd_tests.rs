@@ -1,4 +1,4 @@
-//! Tests of `rbd`, on a directory that looks like sysfs. The kernel itself is asked in the virtual machine.
+//! Tests of `rbd`, on a directory that looks like sysfs. The virtual machine tests the real driver.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ fn bus() -> (tempfile::TempDir, Bus) {
     (dir, bus)
 }
 
-/// Maps an image as Linux 6.1 shows it.
+/// Adds a mapped image, as Linux 6.1 shows it.
 fn map(root: &Path, number: u32, name: &str, namespace: &str, image_id: &str) {
     let device = root.join(format!("bus/rbd/devices/{number}"));
     let block = root.join(format!("block/rbd{number}"));

@@ -37,11 +37,11 @@ pub(crate) fn in_private_mounts(test: impl FnOnce(&Path) + Send) {
     }
 }
 
-/// The namespace began with what other tests had mounted: it would keep their devices in use.
+/// The new namespace has copies of other tests' mounts, which would keep their devices in use.
 fn let_go_of_others() {
     let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
     for line in table.lines().rev().filter(|line| line.contains(" /dev/loop")) {
-        // One that stood on another has gone with it.
+        // A mount below another one has gone with it.
         let _ = mount::unmount_detached(Path::new(line.split(' ').nth(4).unwrap()));
     }
 }

@@ -1,4 +1,4 @@
-//! What the gRPC server needs from the kernel: a socket's mode from its first moment, and whether anybody
+//! What the gRPC server needs from the kernel: a socket's mode from its first moment, and whether a process
 //! listens on an old one.
 
 use std::io;
@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::umask;
 
-/// A umask in force until this is dropped: umask(2). It is the whole process's: files that other threads
-/// create meanwhile get it too, so it belongs into start-up.
+/// A umask in force until this is dropped: umask(2). It applies to the whole process, also to files that
+/// other threads create meanwhile: use it only during start-up.
 #[derive(Debug)]
 #[must_use = "the umask is in force only as long as this lives"]
 pub struct Umask(Mode);
@@ -28,10 +28,10 @@ impl Drop for Umask {
     }
 }
 
-/// What stands at a socket's path.
+/// What exists at a socket's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listener {
-    /// Somebody accepts connections, or did until its queue was full.
+    /// A process accepts connections, or its queue of connections is full.
     Alive,
     /// A socket that its owner left behind.
     Refused,
@@ -46,7 +46,7 @@ pub enum Listener {
 /// # Errors
 /// Those of connect(2): EACCES, a path longer than 107 bytes.
 pub fn probe(path: &Path) -> io::Result<Listener> {
-    // A symbolic link is followed; a plain file is refused by the kernel in the same words as a dead socket.
+    // Follows symbolic links. connect(2) refuses a plain file with the same errno as a dead socket.
     match std::fs::metadata(path) {
         Ok(file) if !std::os::unix::fs::FileTypeExt::is_socket(&file.file_type()) => {
             return Ok(Listener::Other);

@@ -1,4 +1,4 @@
-//! How full a file system is: statvfs(3). Asked of a volume it can wait for storage: only in a helper.
+//! How full a file system is: statvfs(3). On a volume it can wait for storage: only for helpers.
 
 use std::io;
 use std::path::Path;
@@ -15,7 +15,7 @@ pub struct Usage {
     pub bytes_available: u64,
     /// Bytes in use.
     pub bytes_used: u64,
-    /// Number of inodes; 0 where they are made as needed (btrfs, CephFS).
+    /// Number of inodes; 0 if the file system makes them as needed (btrfs, CephFS).
     pub inodes_total: u64,
     /// Inodes that users may still take.
     pub inodes_available: u64,

@@ -1,8 +1,8 @@
 //! What is on a device: nothing, one of our file systems, or something that must not be overwritten.
 //!
-//! Nothing is guessed in favour of writing. Data without a known signature is not blank; a file system
-//! together with a signature outside its own area (a RAID member shows the file system inside it) is foreign.
-//! Inside its area everything is the file system's own data, whatever it looks like: a tenant's file is no
+//! In doubt a device is not to be overwritten. Data without a known signature is not blank. A file system
+//! together with a signature outside its own area is foreign: a RAID member shows the file system inside it.
+//! Inside its area all bytes are the file system's own data, even those of a signature: a tenant's file is no
 //! reason to refuse the volume.
 //!
 //! Offsets and magics are those of the on-disk formats: Documentation/filesystems/ext4, xfs_format.h,
@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 
 use super::copy::next_data;
 
-/// All signatures at a fixed offset lie in here.
+/// Bytes at the beginning that contain all signatures at a fixed offset.
 const HEAD: usize = 256 << 10;
-/// RAID signatures at the end lie in here.
+/// Bytes at the end that contain the RAID signatures there.
 pub(super) const TAIL: usize = 1 << 20;
-/// How much of the beginning is read to call a device blank of which nothing else is known.
+/// How much of the beginning must be zero for a device without a sparse file to be blank.
 pub(super) const BLANK_HEAD: u64 = 4 << 20;
-/// Read at once when looking for data.
+/// Bytes that are read at once in a search for data.
 const CHUNK: usize = 1 << 20;
 
 /// A file system that can be mounted as a volume.
@@ -54,14 +54,14 @@ impl FsType {
     }
 }
 
-/// Whether a file system must be mounted where it can be written to, or it lacks what was synced last.
+/// Whether a file system must be mounted writable to replay its journal: else it lacks the last synced data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Journal {
     /// There is nothing to replay, or no journal.
     Clean,
-    /// It was in use when it was copied, or when its node failed.
+    /// The file system was in use when it was copied, or when its node failed.
     Dirty,
-    /// The superblock does not say: xfs.
+    /// The superblock does not show it: xfs.
     Unknown,
 }
 
@@ -71,15 +71,15 @@ impl Journal {
     }
 }
 
-/// What its superblock says about a file system.
+/// A file system, as its superblock describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSystem {
     /// Its type.
     pub fs_type: FsType,
-    /// How much of the device it takes.
+    /// How many bytes of the device it takes.
     pub bytes: u64,
-    /// The kernel found errors in it and it was not repaired since. A journal that waits to be replayed is no
-    /// error.
+    /// Whether the kernel found errors in it that were not repaired since. A journal that waits for its
+    /// replay is no error.
     pub needs_check: bool,
     /// Whether its journal has to be replayed.
     pub journal: Journal,
@@ -92,7 +92,7 @@ pub enum Content {
     Blank,
     /// One of our file systems.
     FileSystem(FileSystem),
-    /// Something else; the words name it.
+    /// Something else, with its name.
     Foreign(String),
 }
 
@@ -141,13 +141,13 @@ const SIGNATURES: &[Signature] = &[
     ("VMDK image", 0, b"KDMV"),
 ];
 
-/// Uberblocks of ZFS, one a KiB, whose byte order is that of the machine that wrote them.
+/// Uberblocks of ZFS, one in each KiB, in the byte order of the machine that wrote them.
 const ZFS_UBERBLOCKS: Range<usize> = 128 << 10..HEAD;
 const ZFS_MAGICS: [[u8; 8]; 2] = [0x00ba_b10c_u64.to_le_bytes(), 0x00ba_b10c_u64.to_be_bytes()];
 
-/// Looks at a device, or a file, of `size` bytes. `sparse` is the file it stands on, if there is one: its
-/// holes need not be read, and everything else is, so that blank is certain. Without it the first 4 MiB and
-/// the last MiB decide.
+/// Looks at a device, or a file, of `size` bytes. `sparse` is the file below the device, if there is one: all
+/// its data outside of holes is read, so that blank is certain. Without it the first 4 MiB and the last MiB
+/// decide.
 ///
 /// # Errors
 /// Those of reading.
@@ -167,7 +167,7 @@ pub fn identify(device: &File, size: u64, sparse: Option<&File>) -> io::Result<C
     Ok(data.map_or(Content::Blank, |at| Content::Foreign(format!("unknown data (byte {at} is not zero)"))))
 }
 
-/// Judges by signatures alone; blank here means that there is none. `tail` ends at `size`.
+/// Decides by signatures alone; blank here means that there is none. `tail` ends at `size`.
 pub fn classify(head: &[u8], tail: &[u8], size: u64) -> Content {
     let ours: Vec<(FileSystem, Range<u64>)> =
         [parse_ext(head), parse_xfs(head), parse_btrfs(head)].into_iter().flatten().collect();
@@ -233,13 +233,13 @@ fn raid_at_end(tail: &[u8], size: u64) -> impl Iterator<Item = (&'static str, u6
 const EXT_AT: usize = 1024;
 const EXT_MAGIC: u16 = 0xef53;
 const EXT_ERRORS: u16 = 2;
-/// `s_error_count`: the kernel goes on counting from it, whatever the state says.
+/// `s_error_count`: the kernel goes on counting from it, regardless of the state.
 const EXT_ERROR_COUNT: usize = 0x194;
 const EXT_HAS_JOURNAL: u32 = 0x4;
 const EXT_NEEDS_RECOVERY: u32 = 0x4;
 const EXT_JOURNAL_DEVICE: u32 = 0x8;
 const EXT_64BIT: u32 = 0x80;
-/// filetype, needs_recovery, meta_bg: what ext3 may have. One more and it is ext4.
+/// The features that ext3 may have: filetype, needs_recovery, meta_bg. With any other it is ext4.
 const EXT3_INCOMPAT: u32 = 0x2 | 0x4 | 0x10;
 /// sparse_super, large_file, btree_dir.
 const EXT3_RO_COMPAT: u32 = 0x1 | 0x2 | 0x4;
@@ -280,7 +280,7 @@ fn ext_journal(head: &[u8]) -> Option<(&'static str, u64)> {
 const XFS_MAGIC: &[u8] = b"XFSB";
 /// `sb_inprogress`: mkfs did not end.
 const XFS_IN_PROGRESS: usize = 126;
-/// `sb_features_incompat`, and in it that xfs_repair must run.
+/// `sb_features_incompat`, and its flag for a necessary xfs_repair.
 const XFS_INCOMPAT: usize = 216;
 const XFS_NEEDS_REPAIR: u32 = 0x10;
 
@@ -305,7 +305,7 @@ fn parse_btrfs(head: &[u8]) -> Option<(FileSystem, Range<u64>)> {
     if bytes_at(sb, 64, 8)? != b"_BHRfS_M" {
         return None;
     }
-    // dev_item.total_bytes: its share of this device, which is what grows with it.
+    // dev_item.total_bytes: the bytes of this device that it takes. A resize changes this number.
     let bytes = le64(sb, 201 + 8)?;
     // log_root: what was synced since the last commit.
     let journal = Journal::dirty_if(le64(sb, 96)? != 0);
@@ -347,7 +347,7 @@ fn read_range(device: &File, range: Range<u64>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Where the first byte in `range` stands that is not zero.
+/// The offset of the first byte in `range` that is not zero.
 fn first_data(device: &File, range: Range<u64>) -> io::Result<Option<u64>> {
     let mut buffer = vec![0; CHUNK];
     let mut at = range.start;
@@ -364,7 +364,7 @@ fn first_data(device: &File, range: Range<u64>) -> io::Result<Option<u64>> {
 
 #[expect(clippy::disallowed_methods, reason = "what is read next must be written")]
 fn first_data_outside_holes(device: &File, size: u64, sparse: &File) -> io::Result<Option<u64>> {
-    // What earlier users of the device wrote must have reached the file before its holes mean anything.
+    // Writes of earlier users of the device must have reached the file before its holes are read.
     rustix::fs::fsync(device)?;
     let mut offset = 0;
     while let Some(extent) = next_data(sparse, offset, size)? {

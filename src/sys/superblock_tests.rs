@@ -190,7 +190,7 @@ fn a_mirrored_member_is_not_the_file_system_inside_it() {
     for from_end in [8 << 10, 64 << 10] {
         let image = image(16 << 20);
         mkfs("ext4", image.path());
-        // The array is smaller than its member by what its superblock takes.
+        // The array is smaller than its member by the size of its superblock.
         image.as_file().set_len((16 << 20) + (64 << 10)).unwrap();
         image.as_file().write_all_at(b"\xfc\x4e\x2b\xa9", (16 << 20) + (64 << 10) - from_end).unwrap();
         assert_eq!(foreign_name(look(&image)), "md RAID member and ext4");

@@ -7,13 +7,13 @@ use std::str::FromStr;
 /// The longest name of a key and the longest value, in bytes (CSI specification, `Topology.segments`).
 const LONGEST: usize = 63;
 
-/// What begins the name of the key of a domain that was taken over.
+/// How the name of a key begins that stands for a domain that was taken over.
 const TAKES: &str = "takes.";
 
 /// The value of that key.
 pub const TAKEN: &str = "true";
 
-/// The label by which volumes that only one node can reach name that node.
+/// The label that names the only node that can reach a volume.
 pub const NODE_LABEL: &str = "node";
 
 /// The key of a segment, as the orchestrator sees it.
@@ -32,8 +32,8 @@ impl Domain {
     /// The domain of this label and this value.
     ///
     /// # Errors
-    /// What is wrong with them, for whoever wrote them. The label may have no dot, which CSI would allow: the
-    /// key of a takeover could not be told from that of another domain.
+    /// What is wrong with them, for their author. The label may have no dot, although CSI allows it: the key
+    /// of a takeover would be ambiguous.
     pub fn new(label: &str, value: &str) -> Result<Self, String> {
         check("the label", label, "-_")?;
         check("the value", value, "-_.")?;
@@ -61,7 +61,7 @@ impl Domain {
         &self.value
     }
 
-    /// The key of the segment of what is in this domain; its value is that of the domain.
+    /// The key of the segment of nodes and pools in this domain; its value is that of the domain.
     pub fn key(&self, plugin: &str) -> String {
         segment_key(plugin, &self.label)
     }
@@ -75,7 +75,7 @@ impl Domain {
         format!("{TAKES}{}.{}", self.label, self.value)
     }
 
-    /// The domain that was taken over, if this is the key for that.
+    /// The domain that was taken over, if `key` is the key of a takeover.
     pub fn taken_over(plugin: &str, key: &str) -> Option<Self> {
         let name = key.strip_prefix(plugin)?.strip_prefix('/')?.strip_prefix(TAKES)?;
         let (label, value) = name.split_once('.')?;
@@ -83,8 +83,8 @@ impl Domain {
     }
 }
 
-/// The first of these that another one before it repeats: keys that differ only in the case of their letters
-/// are one to CSI.
+/// The first name that repeats an earlier one. To CSI, keys that differ only in the case of their letters are
+/// the same.
 pub(super) fn repeated<T: AsRef<str>>(names: &[T]) -> Option<&str> {
     let mut seen = BTreeSet::new();
     names.iter().map(AsRef::as_ref).find(|name| !seen.insert(name.to_ascii_lowercase()))
@@ -107,7 +107,7 @@ impl FromStr for Domain {
     }
 }
 
-/// Whether a text is a name as CSI has them, with nothing but `marks` beside letters and digits.
+/// Checks that a text is a name by CSI's rules, with only `marks` beside letters and digits.
 fn check(what: &str, text: &str, marks: &str) -> Result<(), String> {
     let is_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Domain, TAKEN, segment_key};
 
-/// A domain of each of some labels, as `region=eu,zone=eu-1`; of none where it does not matter.
+/// One domain for each of some labels, as `region=eu,zone=eu-1`; empty if the place does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Domains(BTreeMap<String, String>);
@@ -17,7 +17,7 @@ impl Domains {
     /// The domains of these labels and values.
     ///
     /// # Errors
-    /// What is wrong with one of them, for whoever wrote it.
+    /// What is wrong with one of them, for its author.
     pub fn new<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, String> {
         let mut all = BTreeMap::new();
         for (label, value) in pairs {
@@ -29,8 +29,7 @@ impl Domains {
         Ok(Self(all))
     }
 
-    /// The domains of which a map of segments speaks. Those of other plugins, that of a node and those that
-    /// were taken over are none.
+    /// The domains in a map of segments. Segments of other plugins, of a node and of takeovers are skipped.
     pub fn of_segments(plugin: &str, segments: &BTreeMap<String, String>) -> Self {
         let label = |(key, value): (&String, &String)| {
             let domain = Domain::new(key.strip_prefix(&segment_key(plugin, ""))?, value).ok()?;
@@ -39,12 +38,12 @@ impl Domains {
         Self(segments.iter().filter_map(label).collect())
     }
 
-    /// Whether they are none.
+    /// Whether there are no domains.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What these have in common with others; None where a label has two values, or where nothing is.
+    /// The domains that both sets have; None if a label has two values, or if they share no domain.
     pub fn in_common(&self, others: &Self) -> Option<Self> {
         let shared = || self.0.iter().filter_map(|(label, value)| Some((label, value, others.0.get(label)?)));
         if shared().any(|(_, value, other)| value != other) {
@@ -64,8 +63,9 @@ impl Domains {
         self.each().map(|domain| (domain.key(plugin), domain.value().to_string())).collect()
     }
 
-    /// From where something in these domains is reachable, as maps of segments of which a node must have all
-    /// of one: from the domains, and from the nodes that have taken one of them over. None is everywhere.
+    /// The nodes that reach something in these domains: those in all the domains, and those that have taken
+    /// one of them over. Such a node has all segments of one of these maps. Without a map, all nodes reach
+    /// it.
     pub fn accessible(&self, plugin: &str) -> Vec<BTreeMap<String, String>> {
         let own = [self.segments(plugin)].into_iter().filter(|own| !own.is_empty());
         own.chain(self.each().map(|it| BTreeMap::from([(it.takeover_key(plugin), TAKEN.to_string())])))

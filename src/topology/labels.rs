@@ -1,4 +1,4 @@
-//! What a node's operator wrote down of its domains: in CEPHLET_TOPOLOGY itself, or in a file.
+//! The domains of a node as its operator wrote them down: in CEPHLET_TOPOLOGY itself, or in a file.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::files::Files;
 /// Where a node's own domains are written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Labels {
-    /// Here they are, outermost first.
+    /// These domains, outermost first.
     Given(Vec<Domain>),
     /// In this file.
     In(PathBuf),
@@ -21,7 +21,7 @@ impl Default for Labels {
 }
 
 impl Labels {
-    /// `region=eu,zone=eu-1,rack=r7`; nothing for a node that is nowhere in particular.
+    /// Parses `region=eu,zone=eu-1,rack=r7`; the text is empty for a node without a place.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -40,7 +40,7 @@ impl Labels {
     }
 }
 
-/// One domain a line; `#` begins a comment. A file without any is one that somebody is about to write.
+/// One domain a line; `#` begins a comment. A file without domains is refused: it may be about to be written.
 fn parse_lines(text: &str) -> Result<Vec<Domain>, String> {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     let numbered = lines.enumerate().filter(|(_, line)| !line.is_empty());

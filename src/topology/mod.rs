@@ -1,9 +1,9 @@
 //! Where nodes and pools are: domains, and the segments by which an orchestrator knows them.
 //!
 //! A domain is a label with a value: `zone=eu-1`. The orchestrator sees it as a segment of a topology, whose
-//! key has the plugin's name before it: `org.cephlet.csi/zone` = `eu-1`. A node that takes over the domain of
-//! others has that as a key of its own, `org.cephlet.csi/takes.zone.eu-2` = `true`: a map of segments has one
-//! value a key, and the node is still where it was.
+//! key begins with the plugin's name: `org.cephlet.csi/zone` = `eu-1`. A node that takes over another domain
+//! has a separate key for it, `org.cephlet.csi/takes.zone.eu-2` = `true`: a map of segments has one value for
+//! each key, and the node stays in its own domain.
 
 mod domain;
 mod domains;

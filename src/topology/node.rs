@@ -1,4 +1,4 @@
-//! What the orchestrator is told of where this node is: its own domains, and those it has taken over.
+//! The topology of this node for the orchestrator: its own domains, and those it has taken over.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::takeover::Takeover;
 use crate::csi::Map;
 use crate::files::Files;
 
-/// Where this node is, as its operator says it now.
+/// Where this node is, as its operator has it configured now.
 #[derive(Debug, Default)]
 pub struct NodeTopology {
     plugin: String,
@@ -30,11 +30,11 @@ struct Current {
 }
 
 impl NodeTopology {
-    /// Reads the labels. Segments have keys of `plugin`; reads are near `crush_location`, if that is not
-    /// where the labels say.
+    /// Reads the labels. The keys of segments begin with `plugin`. `crush_location` replaces the labels as
+    /// the place that reads are to be near.
     ///
     /// # Errors
-    /// What is wrong with the labels: a node that said nothing for want of them would be asked no more.
+    /// What is wrong with the labels: a node that reported no topology without them would not be asked again.
     pub fn load(
         plugin: &str,
         labels: &Labels,
@@ -57,7 +57,7 @@ impl NodeTopology {
         self.current.read().segments(&self.plugin)
     }
 
-    /// The domains of this node, each taken over one with the reason: for people.
+    /// For people: the domains of this node. One that was taken over has the reason with it.
     pub fn domains(&self) -> Vec<String> {
         self.current.read().domains()
     }
@@ -67,7 +67,7 @@ impl NodeTopology {
         self.current.read().trouble.clone()
     }
 
-    /// Where in the CRUSH map this node is, as the kernel wants it: `zone:eu-1|rack:r7`.
+    /// The place of this node in the CRUSH map, as the kernel takes it: `zone:eu-1|rack:r7`.
     pub fn crush_location(&self) -> Option<String> {
         let current = self.current.read();
         let labels = || {
@@ -77,8 +77,8 @@ impl NodeTopology {
         self.crush_location.clone().or_else(|| Some(labels()).filter(|labels| !labels.is_empty()))
     }
 
-    /// Follows the takeover map, and the file with the labels if that has changed, or is to be read `again`
-    /// anyway. Says whether the orchestrator is told something else from now on.
+    /// Adopts the takeover map, and reads the file with the labels if it has changed or `again` is set.
+    /// Returns whether the segments of this node have changed.
     pub fn follow(&self, takeover: Arc<Takeover>, again: bool) -> bool {
         let read = (again || self.files.lock().have_changed()).then(|| self.read_again());
         let mut current = self.current.write();

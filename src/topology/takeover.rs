@@ -1,13 +1,13 @@
-//! Which domains are taken over, and by whom: what the operator says while a domain is down.
+//! Which domains are taken over, and by which nodes. The operator sets this while a domain is down.
 
 use std::fmt;
 
 use super::domain::{Domain, repeated};
 
-/// The word for all nodes but those of the domain itself.
+/// The word for all nodes except those of the domain itself.
 const ALL: &str = "all";
 
-/// The domains that are taken over, each with those whose nodes do it.
+/// The domains that are taken over, each with the domains whose nodes take it over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Takeover(Vec<(Domain, Vec<Taker>)>);
 
@@ -20,7 +20,7 @@ enum Taker {
 /// A domain that a node has taken over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken<'a> {
-    /// Which one.
+    /// The domain.
     pub domain: &'a Domain,
     by: &'a Taker,
 }
@@ -43,7 +43,7 @@ impl Takeover {
         }
     }
 
-    /// What a node of these domains has taken over. What is in a domain does not take it over.
+    /// The domains that a node in `own` has taken over. A node does not take over its own domain.
     pub(super) fn by<'a>(&'a self, own: &'a [Domain]) -> impl Iterator<Item = Taken<'a>> {
         let others = self.0.iter().filter(|(domain, _)| !own.contains(domain));
         others.filter_map(|(domain, takers)| {
@@ -66,7 +66,7 @@ impl Taker {
     }
 }
 
-/// With the reason.
+/// The domain, with the reason.
 impl fmt::Display for Taken<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (taken over by ", self.domain)?;

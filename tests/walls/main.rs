@@ -207,7 +207,8 @@ fn comments_fit_into_a_line() {
 /// do not count. The reason for each raise stands here.
 ///
 /// - 31 000: 0.2.0 is made smaller; the number is lowered with every step.
-const BUDGET: usize = 30_200;
+/// - 31 200: the session with Ceph clusters, which makes and finds volumes ten times as fast as processes do.
+const BUDGET: usize = 31_200;
 
 #[test]
 fn the_product_stays_within_its_budget() {

@@ -20,10 +20,10 @@ use tempfile::TempDir;
 
 /// Long enough for anything that should happen soon, on the slowest machine.
 const SOON: Duration = Duration::from_secs(100);
-/// Lets a shell do a few things, on the slowest machine, and no more.
+/// Long enough for a few commands of a shell on the slowest machine, and no more.
 const HASTE: Duration = Duration::from_secs(15);
 
-/// A machine on which `btrfs` is a shell and nothing else is installed.
+/// A machine on which `btrfs` is a shell, and the other tools are those in /usr/bin and /bin.
 struct Stubs {
     dir: TempDir,
     processes: Processes,
@@ -77,7 +77,7 @@ impl Stubs {
     }
 }
 
-/// Waits for a process that is no child of ours.
+/// Waits for the end of a process that is no child of this one.
 fn await_end(pid: &str) {
     let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
     match pidfd_open(pid, PidfdFlags::empty()) {
@@ -90,13 +90,13 @@ fn await_end(pid: &str) {
     }
 }
 
-/// A call that gives up in the end, so that a defect fails its test and does not hang it.
+/// A call with a deadline, so that a defect fails its test and does not hang it.
 fn patient_call() -> Call {
     let begun = Instant::now();
     Call::new("test", move || begun.elapsed() > SOON)
 }
 
-/// A call that holds a lock, and what is disconnected when the lock is freed.
+/// A call that holds a lock, and a channel that is disconnected when the lock is freed.
 fn call_with_lock(expired: bool) -> (Call, mpsc::Receiver<()>) {
     let (guard, released) = mpsc::channel();
     let call = Call::new("test", move || expired);
@@ -279,7 +279,7 @@ fn nothing_is_started_beside_too_many_stuck_ones() {
     assert_eq!(Error::from(error).kind(), Kind::Unavailable);
 }
 
-/// A frozen file system: who writes to it sleeps uninterruptibly, and no signal helps until it is thawed.
+/// A frozen file system: a process that writes to it sleeps uninterruptibly, deaf to signals until a thaw.
 struct Frozen(PathBuf);
 
 impl Frozen {
@@ -294,7 +294,7 @@ impl Frozen {
     }
 }
 
-/// Thaws; the file system goes when its last user does.
+/// Thaws the file system, which disappears with its last user.
 impl Drop for Frozen {
     fn drop(&mut self) {
         system(Command::new("fsfreeze").arg("-u").arg(&self.0));
@@ -323,8 +323,8 @@ fn what_cannot_be_killed_keeps_the_lock_until_it_is_gone() {
     assert_eq!(stubs.processes.reaper.count(), 0);
 }
 
-/// Stubs whose helper is a script. Another process writes it: a descriptor of ours open for writing could be
-/// in a child that another test is just starting, and exec would answer ETXTBSY.
+/// Stubs whose helper is a script. Another process writes it: a child that another test is starting could
+/// inherit this process's descriptor for writing, and exec would fail with ETXTBSY.
 fn stubs_with_helper(script: &str) -> Stubs {
     let mut stubs = Stubs::with(|limits| limits.tools = 1);
     let program = stubs.dir.path().join("helper");
@@ -360,7 +360,7 @@ fn a_helper_that_fails_is_named_by_its_step() {
 
 #[test]
 fn a_helper_is_this_binary_again() {
-    // By process, not by path: a build that goes on beside the test may replace the file.
+    // By process, not by path: a build during the test may replace the file.
     let binary = format!("/proc/{}/exe", std::process::id());
     let test = "exec::helper::tests::serve_as_helper";
     let stubs = stubs_with_helper(&format!("exec {binary} --exact {test} --ignored --nocapture"));

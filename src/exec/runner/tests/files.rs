@@ -1,10 +1,10 @@
-//! What a process is given to read or to keep open, and that no other process gets it.
+//! Files that a process is given to read or to keep open, and that no other process gets.
 
 use super::*;
 use crate::secrets::Secret;
 use crate::sys::byte_lock::{ByteLock, is_taken};
 
-/// What a process can read by the path in its last argument, and all its arguments.
+/// Prints the file that its last argument names, and all its arguments.
 const READ_FILE: &str = r#"cat "$2"; echo; tr '\0' ' ' < /proc/$$/cmdline"#;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Work without a deadline, and what becomes of it when its call or the daemon ends.
+//! Work without a deadline, and what happens to it when its call or the daemon ends.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn unbounded_work_survives_its_call_and_keeps_the_lock() {
     let stubs = Stubs::with(|limits| limits.tools = 1);
     let go = stubs.fifo("go");
     let (call, released) = call_with_lock(true);
-    // It writes after its call has ended: the reaper must go on reading.
+    // The script writes after its call has ended: the reaper must go on reading.
     let script = "read line < $0/go; head -c 300000 /dev/zero; echo $line > $0/end";
     let error = stubs.run_for(&call, Class::Unbounded, script).unwrap_err();
     assert!(matches!(error.why, Why::StillRunning(_)), "{error}");
@@ -109,7 +109,7 @@ fn commands_are_counted_with_what_their_call_is_about() {
         for class in [Class::Unbounded, Class::Change] {
             assert_eq!(stubs.run_for(&other, class, "echo well").unwrap().stdout, b"well\n");
         }
-        // A list is about everything; what it asks of a cluster is that cluster's.
+        // A list concerns all clusters. Its question to one cluster counts with that cluster.
         let about = stubs.cmd(Class::Question, "echo well").within("third".into());
         assert_eq!(stubs.processes.run(&other, &about).unwrap().stdout, b"well\n");
         fs::write(&go, "\n").unwrap();
@@ -139,7 +139,7 @@ fn what_hangs_in_one_bulkhead_keeps_no_other_from_starting() {
 fn what_must_not_be_broken_off_outlives_the_daemons_cgroup() {
     let mut stubs = Stubs::new();
     let cmd = || stubs.cmd(Class::Unbounded, "echo $PPID").outliving();
-    // As systemd-run does: it becomes the program.
+    // As systemd-run does, the stub becomes the program.
     let script = "#!/bin/sh\necho in a scope\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexec \"$@\"\n";
     let (stub, outliving) = (stubs.dir.path().join("systemd-run"), cmd());
     let written = "printf %s \"$2\" >\"$1\" && chmod 755 \"$1\"";
