@@ -1,5 +1,5 @@
-//! How a request is written down beside the object it made, so that whoever is asked again gives the same
-//! answer. JSON.
+//! The record of a request, stored as JSON beside the object that it made, so that every controller answers a
+//! repeated request the same way.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -10,49 +10,49 @@ use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::topology::Domains;
 
-/// The only version there is. A higher one was written by a later release, and is not guessed at.
+/// The only version there is. A later release wrote a higher one, whose meaning is not guessed.
 pub const VERSION: u32 = 1;
 
-/// Fields of a later release in a record: they are kept when it is written again.
+/// Fields of a later release in a record: a rewritten record keeps them.
 pub type Unknown = serde_json::Map<String, serde_json::Value>;
 
-/// How a volume was asked for.
+/// The request that made a volume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CreationRequest {
     /// The name in the request.
     pub name: String,
-    /// At least so many bytes.
+    /// The least size in bytes.
     pub required: u64,
-    /// At most so many bytes; zero is no limit.
+    /// The greatest size in bytes; zero is no limit.
     pub limit: u64,
-    /// How it is to be used.
+    /// How the volume is to be used.
     pub capabilities: Vec<Capability>,
-    /// What it was asked with.
+    /// The parameters of the request.
     pub parameters: Map,
-    /// What it was asked with and may have been changed later.
+    /// Those parameters of the request that a later request may have changed.
     pub mutable_parameters: Map,
-    /// What it is a copy of.
+    /// The source that the volume is a copy of.
     pub source: Option<Source>,
-    /// The file system it is for.
+    /// The file system that the volume is for.
     pub fs_type: Option<String>,
-    /// What this release does not know.
+    /// Fields that this release does not know.
     #[serde(flatten)]
     pub unknown: Unknown,
 }
 
-/// What topology chose for a volume, beside its pool.
+/// What topology chose for a volume, besides its pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placed {
-    /// From where it can be reached; none is everywhere.
+    /// The domains from which the volume is reachable; none means everywhere.
     #[serde(default, skip_serializing_if = "Domains::is_empty")]
     pub domains: Domains,
-    /// The pool that takes its data, if that is said of its pool.
+    /// The pool for the volume's data, if its pool has one assigned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_pool: Option<String>,
 }
 
 impl CreationRequest {
-    /// What `new` asks, for this file system.
+    /// The record of the request `new`, for this file system.
     pub fn new(new: &NewVolume, fs_type: Option<String>) -> Self {
         Self {
             name: new.name.clone(),
@@ -67,19 +67,19 @@ impl CreationRequest {
         }
     }
 
-    /// What every node needs to know of the volume.
+    /// The part that every node needs to know.
     pub fn context(&self) -> Map {
         self.fs_type.iter().map(|fs_type| (CONTEXT_KEY.to_string(), fs_type.clone())).collect()
     }
 
-    /// The file system that the volume is mounted as, if it is and that is known.
+    /// The file system that the volume is mounted as, if it is mounted and the file system is known.
     pub fn mounted_as(&self) -> Option<&str> {
         self.fs_type.as_deref().filter(|_| self.capabilities.iter().any(|it| it.access != Access::Block))
     }
 
-    /// What `new` asks otherwise than the request that made this volume of `size` bytes by now; None if it is
-    /// the same request. Another range is no difference as long as the volume satisfies it, nor is another
-    /// name for the place of the source, of which `canonical` gives the one spelling.
+    /// How `new` differs from the request that made this volume, which has `size` bytes by now; None if it is
+    /// the same request. A different range is no difference as long as the volume satisfies it, nor is a
+    /// different name for the place of the source: `canonical` gives the one spelling of a place.
     pub fn difference(
         &self,
         new: &NewVolume,
@@ -119,7 +119,7 @@ impl CreationRequest {
     }
 }
 
-/// Whether a volume was asked for from the same source.
+/// Whether two requests name the same source.
 fn is_same_source(was: Option<&Source>, is: Option<&Source>, canonical: &dyn Fn(&Place) -> Place) -> bool {
     let snapshot = |text| SnapshotId::parse(text).map(|id| SnapshotId { place: canonical(&id.place), ..id });
     let volume = |text| VolumeId::parse(text).map(|id| VolumeId { place: canonical(&id.place), ..id });
@@ -147,10 +147,10 @@ pub fn to_bytes(record: &impl Serialize) -> Result<Vec<u8>> {
         .map_err(|error| Error::internal(format!("a record cannot be written: {error}")))
 }
 
-/// What another controller wrote, perhaps of a later version.
+/// Reads a record of another controller, perhaps of a later version.
 ///
 /// # Errors
-/// Precondition: a later cephlet wrote it, so it is in use and nothing there may be changed.
+/// Precondition: a later cephlet wrote it, so the object is in use and must not be changed.
 pub fn read_shared<T: DeserializeOwned>(text: &str) -> Result<T> {
     #[derive(Deserialize)]
     struct Version {
@@ -166,7 +166,7 @@ pub fn read_shared<T: DeserializeOwned>(text: &str) -> Result<T> {
     serde_json::from_str(text).map_err(damaged)
 }
 
-/// A record from its bytes, or what is wrong with them.
+/// A record from its bytes, or the reason why it cannot be read.
 pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     #[derive(Deserialize)]
     struct Version {
@@ -189,7 +189,7 @@ mod tests {
     use crate::backend::rbd::tests::wanted;
     use crate::csi::Mode;
 
-    /// The rights to read an image's metadata are not those to be told of its volume.
+    /// More users may read an image's metadata than may learn the volume's mount flags.
     #[test]
     fn mount_flags_are_not_written_down() {
         let access = Access::Mount { fs_type: "xfs".into(), flags: vec!["context=secret".into()] };

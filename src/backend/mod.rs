@@ -1,12 +1,12 @@
-//! What a storage backend must be able to do, in traits that know no protocol and no kind of storage.
+//! The tasks of a storage backend, as traits that are independent of the protocol and the kind of storage.
 //!
-//! A backend is its roles: what it is and where things lie ([`Backend`]), the controller's work on volumes
+//! A backend is divided into roles: its properties and places ([`Backend`]), the controller's work on volumes
 //! ([`Volumes`]), snapshots ([`Snapshots`]) and publications ([`Publisher`]), and the work on a node
 //! ([`NodeDriver`]).
 //!
-//! The caller holds the lock of every object it names and has checked the request; the backend knows where
+//! The caller holds the lock of every object it names and has checked the request. The backend knows where
 //! its objects live, answers the same request the same way after a crash at any step, and never leaves a
-//! half-made object under a final name. It waits for others by [`Call::wait_for`], so that a call that waits
+//! half-made object under a final name. It waits for others by [`Call::wait_for`], so that a waiting call
 //! occupies no worker.
 
 pub mod ceph;
@@ -39,31 +39,30 @@ use crate::error::Result;
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::secrets::Secrets;
 
-/// A kind of storage. What is asked here is answered from memory.
+/// A kind of storage. The methods of this trait answer from memory.
 pub trait Backend: Send + Sync {
     /// The first field of its IDs.
     fn name(&self) -> &'static str;
 
-    /// What it is like.
+    /// The properties of this kind of storage.
     fn traits(&self) -> Traits;
 
-    /// Whether anybody has set it up, as far as is known now. One that nobody has is not offered, but what is
-    /// in use of it can be given up.
+    /// Whether the backend is set up, as far as is known now. A backend that is not set up is not offered,
+    /// but its volumes in use can be given up.
     fn is_set_up(&self) -> bool {
         true
     }
 
-    /// Why it cannot do this on this machine, if so; says nothing about the storage. Every Probe asks.
+    /// An error if the backend cannot do this on this machine; the storage is not asked. Every Probe asks.
     fn health(&self, service: Service) -> Result<()>;
 
-    /// The topology segments of this node; None where volumes are reachable from everywhere.
+    /// The topology segments of this node; None if volumes are reachable from everywhere.
     fn topology(&self) -> Option<Map>;
 
-    /// Where a volume that is asked for like this would live. Refuses unknown parameters and unreachable
-    /// topologies.
+    /// Where a volume of this request would live. Refuses unknown parameters and unreachable topologies.
     fn place(&self, request: &PlacementRequest<'_>) -> Result<Placement>;
 
-    /// The place in its one spelling: a cluster may be served under names that others have for it.
+    /// The canonical spelling of the place: a cluster may also be served under names that other sites use.
     fn canonical(&self, place: &Place) -> Place {
         place.clone()
     }
@@ -71,26 +70,26 @@ pub trait Backend: Send + Sync {
     /// Whether objects at `place` are served here. An ID of a place that is served nowhere means nothing.
     fn serves(&self, place: &Place) -> Served;
 
-    /// Why a volume cannot be used like this, if so.
+    /// An error if a volume cannot be used like this.
     fn supports(&self, capability: &Capability) -> Result<()>;
 
-    /// Cleans up after a crash; called once, before anything else and only by the copy that serves the
+    /// Cleans up after a crash. Called once, before anything else, and only in the instance that serves the
     /// controller.
     fn recover(&self) -> Result<()>;
 
-    /// Its volumes.
+    /// The volumes of the backend.
     fn volumes(&self) -> &dyn Volumes;
 
-    /// Its snapshots.
+    /// The snapshots of the backend.
     fn snapshots(&self) -> &dyn Snapshots;
 
-    /// Who gives its volumes to nodes.
+    /// The role that publishes volumes to nodes.
     fn publisher(&self) -> &dyn Publisher;
 
-    /// Who attaches its volumes to this node.
+    /// The role that attaches volumes to this node.
     fn node(&self) -> &dyn NodeDriver;
 
-    /// Who replicates its volumes; None where nobody does.
+    /// The role that replicates volumes; None if the backend has no replication.
     fn replication(&self) -> Option<&dyn Replication> {
         None
     }
@@ -98,8 +97,8 @@ pub trait Backend: Send + Sync {
 
 /// The volumes of a backend: the controller's work on them.
 pub trait Volumes {
-    /// The ID with the incarnation that is meant: of one that a caller named without, the volume's own, where
-    /// it has one. None: there is no such volume. An ID that has its incarnation is returned without a look.
+    /// The ID with its incarnation, which is looked up if the ID has none and the backend knows incarnations.
+    /// None if there is no such volume. An ID with an incarnation is returned without a look.
     fn resolve(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<VolumeId>>;
 
     /// Whether the source of a copy is locked while the copy is made.
@@ -110,12 +109,11 @@ pub trait Volumes {
     /// Makes the volume, or finds the one made by the same request.
     fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume>;
 
-    /// Deletes an unused volume by its resolved ID. `record_deletion` is called before the first
-    /// change.
+    /// Deletes an unused volume by its resolved ID. `record_deletion` is called before the first change.
     ///
     /// # Errors
-    /// [`Kind::HasSnapshots`](crate::error::Kind::HasSnapshots) for a volume whose storage its snapshots
-    /// would keep, if they may not outlive it: it stays as it was.
+    /// [`Kind::HasSnapshots`](crate::error::Kind::HasSnapshots) if snapshots would keep the volume's storage
+    /// and may not outlive the volume: it stays as it was.
     fn delete(
         &self,
         call: &Call,
@@ -123,8 +121,8 @@ pub trait Volumes {
         record_deletion: RecordDeletion<'_>,
     ) -> Result<Deleted>;
 
-    /// Finishes a deletion that a crash interrupted. A volume that is whole may have been reported as present
-    /// since, so it stays. Only called where the storage is remote: elsewhere deletions are not recorded.
+    /// Finishes a deletion that a crash interrupted. A whole volume may have been reported as present since
+    /// then, so it stays. Only called for remote storage: other deletions are not recorded.
     fn finish_deletion(&self, _call: &Call, _id: &VolumeId, _secrets: &Secrets) -> Result<Interrupted> {
         Ok(Interrupted::Whole)
     }
@@ -132,7 +130,7 @@ pub trait Volumes {
     /// Looks a volume up, by object and incarnation.
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>>;
 
-    /// The same, with the nodes it is published to and its condition, which may take more questions.
+    /// Like `find`, plus the nodes it is published to and its condition, which may take more questions.
     fn inspect(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
         self.find(call, id, secrets)
     }
@@ -140,7 +138,7 @@ pub trait Volumes {
     /// Up to `limit` volumes (0: all) whose keys follow `after`.
     fn list(&self, call: &Call, after: &str, limit: usize) -> Result<Page<Volume>>;
 
-    /// Room for volumes with these parameters, for these uses, reachable from `topology` if that is said.
+    /// Room for volumes with these parameters and uses, reachable from `topology` if that is given.
     fn capacity(
         &self,
         call: &Call,
@@ -149,10 +147,10 @@ pub trait Volumes {
         topology: Option<&Map>,
     ) -> Result<Capacity>;
 
-    /// Makes the volume at least as large as asked, never smaller; gives its size.
+    /// Makes the volume at least as large as asked, never smaller; returns its size.
     fn expand(&self, call: &Call, id: &VolumeId, size: &SizeRange, secrets: &Secrets) -> Result<u64>;
 
-    /// Changes settings of a volume; without any, only says whether it is there.
+    /// Changes settings of a volume; without parameters, only checks that the volume exists.
     fn modify(&self, call: &Call, id: &VolumeId, parameters: &Map, secrets: &Secrets) -> Result<()>;
 }
 
@@ -161,10 +159,10 @@ pub trait Snapshots {
     /// Takes the snapshot, or finds the one taken by the same request.
     fn create(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot>;
 
-    /// Deletes a snapshot that nobody uses.
+    /// Deletes an unused snapshot.
     fn delete(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted>;
 
-    /// As [`Volumes::finish_deletion`].
+    /// Like [`Volumes::finish_deletion`].
     fn finish_deletion(&self, _call: &Call, _id: &SnapshotId, _secrets: &Secrets) -> Result<Interrupted> {
         Ok(Interrupted::Whole)
     }
@@ -183,9 +181,9 @@ pub trait Snapshots {
     ) -> Result<Page<Snapshot>>;
 }
 
-/// Publishes volumes to nodes and unpublishes them: the controller's part of it.
+/// Publishes volumes to nodes and unpublishes them: the controller's part.
 pub trait Publisher {
-    /// Records that a node may use the volume, if it is there; gives what that node needs to know.
+    /// Records that a node may use the volume, if the volume exists; returns what that node needs to know.
     fn publish(
         &self,
         call: &Call,
@@ -194,7 +192,7 @@ pub trait Publisher {
         secrets: &Secrets,
     ) -> Result<Map>;
 
-    /// Takes the volume back from a node, or from all.
+    /// Takes the volume back from a node, or from all nodes.
     fn unpublish(
         &self,
         call: &Call,
@@ -206,13 +204,13 @@ pub trait Publisher {
 
 /// Shuts hosts and networks out of a cluster's storage, by their addresses, and lets them in again.
 pub trait Fencing: Send + Sync {
-    /// Whether there is a cluster.
+    /// Whether a cluster is set up.
     fn is_set_up(&self) -> bool;
 
-    /// The name of the cluster that is meant: the one that was asked for, or the only one there is.
+    /// The name of the requested cluster, or of the only one there is.
     fn cluster(&self, asked: Option<&str>) -> Result<String>;
 
-    /// Shuts networks out for good. Refuses those that hold addresses of the cluster itself and, unless
+    /// Shuts networks out for good. Refuses networks that contain addresses of the cluster itself and, unless
     /// `allow_self`, of this host. Networks have no host bits.
     fn fence(
         &self,
@@ -223,21 +221,21 @@ pub trait Fencing: Send + Sync {
         secrets: &Secrets,
     ) -> Result<()>;
 
-    /// Lets networks in again that are shut out as these very networks; others are let in.
+    /// Lifts the fences of exactly these networks; a network without a fence is no error.
     fn unfence(&self, call: &Call, cluster: &str, networks: &[IpNet], secrets: &Secrets) -> Result<()>;
 
-    /// What is shut out for good.
+    /// All networks that are shut out for good.
     fn fences(&self, call: &Call, cluster: &str, secrets: &Secrets) -> Result<Vec<IpNet>>;
 
-    /// What has to be fenced to shut this host out.
+    /// The addresses that must be fenced to shut this host out.
     fn clients(&self, call: &Call, cluster: &str, secrets: &Secrets) -> Result<Vec<FenceClient>>;
 }
 
 /// Attaches volumes to this node.
 pub trait NodeDriver {
-    /// Attaches the volume to this node, or takes what it was `found` attached as in this call. `write_down`
-    /// is called first where the image may be another one than the ID says; all other calls are made with an
-    /// ID that has it.
+    /// Attaches the volume to this node, or returns its attachment `found` in this call if that is usable.
+    /// `write_down` is called first if the image may differ from the incarnation in the ID; all other methods
+    /// get an ID with the written image.
     fn attach(
         &self,
         call: &Call,
@@ -247,39 +245,38 @@ pub trait NodeDriver {
         write_down: WriteDown<'_>,
     ) -> Result<Attachment>;
 
-    /// Writes down that this node has published the volume to itself, for a backend that does not do so as it
-    /// attaches the volume. [`NodeDriver::detach`] undoes it.
+    /// Records that this node has published the volume to itself, for a backend that does not record it while
+    /// attaching. [`NodeDriver::detach`] undoes it.
     fn publish_here(&self, _id: &VolumeId, _publication: &Publication) -> Result<()> {
         Ok(())
     }
 
-    /// What the volume is attached as, asked of the kernel: also when its place is no longer
-    /// configured here.
+    /// The present attachment of the volume, from the kernel: also if its place is no longer configured here.
     fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>>;
 
-    /// Whether nothing of the volume is attached to this node, not even a device that goes as soon as nobody
-    /// has it open.
+    /// Whether nothing of the volume is attached to this node, not even a device that disappears once it is
+    /// closed.
     fn is_absent(&self, id: &VolumeId) -> Result<bool> {
         Ok(self.attached(id)?.is_none())
     }
 
-    /// Detaches the volume from this node; one that is not attached is detached. What the node
-    /// did in the controller's stead is undone, as who the request's secrets say, unless the volume's place
+    /// Detaches the volume from this node; a volume that is not attached counts as detached. If the node
+    /// published the volume to itself, that is undone with the request's secrets, unless the volume's place
     /// is no longer configured here.
     fn detach(&self, call: &Call, id: &VolumeId, published: PublishedBy, secrets: &Secrets) -> Result<()>;
 
-    /// Takes back what was written into the storage of a volume that this node used before it booted.
+    /// Removes what this node wrote into the storage of a volume that it used before it booted.
     fn forget_earlier_boots(&self, _call: &Call, _id: &VolumeId) -> Result<()> {
         Ok(())
     }
 
-    /// Lets the attachment follow the volume's size. One that does so by itself is waited for, until it has
+    /// Lets the attachment follow the volume's size. If it follows by itself, the call waits until it has
     /// `least` bytes.
     fn grow(&self, call: &Call, id: &VolumeId, attachment: &Attachment, least: u64) -> Result<()>;
 
-    /// Why what the volume is attached as, for this publication, cannot be used as it is wanted now: it can
-    /// only fail from now on, as the storage says, or it is not what is meant any more. None also where
-    /// nobody can say.
+    /// Why an attachment, made for this publication, cannot be used as it is wanted now: either the storage
+    /// says that its I/O can only fail from now on, or it is not the wanted image any more. None also if the
+    /// storage cannot tell.
     fn lost(
         &self,
         _call: &Call,
@@ -290,8 +287,8 @@ pub trait NodeDriver {
         Ok(None)
     }
 
-    /// What is wrong with the attached volume: what the kernel reports without any I/O, and where it knows
-    /// nothing, what the storage does.
+    /// What is wrong with the attached volume: what the kernel reports without any I/O, and if the kernel
+    /// reports nothing, what the storage reports.
     fn condition(&self, _call: &Call, _id: &VolumeId) -> Result<Condition> {
         Ok(None)
     }

@@ -1,5 +1,5 @@
-//! What the parameters of all backends have in common: values that several know, the file system, and how
-//! what nobody knows is refused.
+//! Common to the parameters of all backends: values that several backends know, the file system, and the
+//! refusal of unknown parameters.
 
 use crate::csi::{Access, Capability, DEFAULT_FILE_SYSTEM, FILE_SYSTEMS, OLD_FILE_SYSTEMS, is_file_system};
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ pub(super) fn parse_bool(key: &str, value: &str) -> Result<bool> {
     })
 }
 
-/// Reads a parameter that names a file system; empty is none.
+/// Reads a parameter that names a file system; an empty value names none.
 pub(super) fn parse_file_system(key: &str, value: &str) -> Result<Option<String>> {
     match value {
         "" => Ok(None),
@@ -21,13 +21,13 @@ pub(super) fn parse_file_system(key: &str, value: &str) -> Result<Option<String>
     }
 }
 
-/// The file system that a volume will be mounted as, where one of its uses says so.
+/// The file system that a volume will be mounted as, if one of its uses names it.
 pub(super) fn file_system_of(uses: &[Capability]) -> Option<String> {
     uses.iter().find_map(Capability::fs_type).map(str::to_string)
 }
 
 /// The file system that a volume made for `made_for` will be formatted with, as far as its parameter and its
-/// uses tell; None for one that is only used as a block device.
+/// uses tell; None for a volume that is only used as a block device.
 pub(super) fn formatted_with<'a>(
     parameter: Option<&str>,
     uses: &[Capability],
@@ -37,7 +37,7 @@ pub(super) fn formatted_with<'a>(
     (is_mounted || parameter.is_some()).then(|| made_for.unwrap_or(DEFAULT_FILE_SYSTEM))
 }
 
-/// The refusal of a copy for another file system than its source has.
+/// The refusal of a copy whose file system differs from that of its source.
 pub(super) fn other_file_system(present: &str, asked: &str) -> Error {
     Error::invalid(format!(
         "its source has the file system {present}, {asked} was asked for: a copy has that of its source; ask \
@@ -45,7 +45,7 @@ pub(super) fn other_file_system(present: &str, asked: &str) -> Error {
     ))
 }
 
-/// Refuses a use as a file system that no node can mount.
+/// Refuses a use with a file system that no node can mount.
 pub(super) fn check_file_system(capability: &Capability) -> Result<()> {
     match capability.fs_type() {
         Some(fs_type) if !is_file_system(fs_type) => {
@@ -63,7 +63,7 @@ fn allowed() -> String {
     )
 }
 
-/// The refusal of a name that the `backend` does not know. `kind` is "parameter" or "mutable parameter".
+/// The refusal of a name that `backend` does not know. `kind` is "parameter" or "mutable parameter".
 pub(super) fn unknown(kind: &str, key: &str, backend: &str, known: &[&str]) -> Error {
     Error::invalid(format!(
         "the {kind} {key:?} is unknown to the {backend} backend: {}",
@@ -71,7 +71,7 @@ pub(super) fn unknown(kind: &str, key: &str, backend: &str, known: &[&str]) -> E
     ))
 }
 
-/// The known name nearest to a wrong one, and all that there are.
+/// The known name nearest to a wrong one, and all known names.
 pub(super) fn did_you_mean(wrong: &str, known: &[&str]) -> String {
     let nearest = spelling::nearest(wrong, known.iter().copied());
     format!("did you mean {nearest:?}? (known are {})", known.join(", "))

@@ -1,4 +1,4 @@
-//! The backends, and which of them an object belongs to.
+//! The backends, and the choice of the one that an object belongs to.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ impl Backends {
         Self(backends)
     }
 
-    /// All of them, also those that nobody has set up yet.
+    /// All backends, also those that are not set up yet.
     pub fn all(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
         self.0.iter()
     }
 
-    /// Those that are set up.
+    /// The backends that are set up.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
         self.0.iter().filter(|backend| backend.is_set_up())
     }
@@ -43,8 +43,8 @@ impl Backends {
         }
     }
 
-    /// The backend for what is in use on this node: of the kind of `place`, be that place configured here
-    /// still or not.
+    /// The backend for an object in use on this node: the backend of the kind of `place`, even if the place
+    /// is no longer configured here.
     pub fn by_kind(&self, place: &Place) -> Option<&Arc<dyn Backend>> {
         self.0.iter().find(|backend| backend.name() == place.backend)
     }

@@ -1,4 +1,4 @@
-//! Volumes that are copied to other clusters as they change, taken over there, and brought home.
+//! Volumes that are copied to other clusters as they change, taken over there, and brought back.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,14 +10,14 @@ use crate::secrets::Secrets;
 /// How a volume is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MirroringMode {
-    /// From one state to the next, at set times.
+    /// From one snapshot to the next, at set times.
     Snapshot,
     /// Write by write.
     Journal,
 }
 
 impl MirroringMode {
-    /// The word for it, as parameters and tools have it.
+    /// The mode's word, as parameters and tools have it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Snapshot => "snapshot",
@@ -31,36 +31,36 @@ impl MirroringMode {
 pub struct ReplicationTerms {
     /// How it is copied.
     pub mode: MirroringMode,
-    /// When, by snapshots.
+    /// When snapshots are copied.
     pub schedule: Option<Schedule>,
-    /// What a clone shares with its parent is copied into it, where the parent is not replicated.
+    /// Whether a clone gets its own copy of what it shares with its parent, if the parent is not replicated.
     pub flatten: bool,
 }
 
 /// How a volume is to be made the primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Promotion {
-    /// Whatever the peer is.
+    /// Whatever the state of the peer.
     pub force: bool,
-    /// Also where more is lost than the newest that was copied.
+    /// Even if more is lost than the changes that were not copied yet.
     pub accept_loss: bool,
-    /// When it is copied from then on; None for what was asked before.
+    /// When the volume is copied from then on; None for the schedule that was asked for before.
     pub schedule: Option<Schedule>,
 }
 
-/// Which part a volume has.
+/// The role of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplicationRole {
-    /// It is written to, and copied.
+    /// The volume can be written to, and is copied.
     Primary,
-    /// It is a copy.
+    /// The volume is a copy.
     Secondary,
-    /// No rbd-mirror has said yet.
+    /// No rbd-mirror has reported the role yet.
     Unknown,
 }
 
 impl ReplicationRole {
-    /// The word for it, in volume contexts and for people.
+    /// The role's word, in volume contexts and for people.
     pub fn word(self) -> &'static str {
         match self {
             Self::Primary => "primary",
@@ -70,31 +70,31 @@ impl ReplicationRole {
     }
 }
 
-/// That a volume is replicated, as far as was looked.
+/// The replication of a volume, as far as was looked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replicated {
-    /// Which part it has.
+    /// The role of the volume.
     pub role: ReplicationRole,
     /// How far the other side is, in words.
     pub state: Option<String>,
 }
 
-/// When a volume is copied that is copied by snapshots.
+/// When a volume is copied, if it is copied by snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     /// How often.
     pub minutes: u64,
-    /// From which time of the day on, as `14:00:00+00:00`.
+    /// The time of the day from which it is copied, as `14:00:00+00:00`.
     pub start: Option<String>,
 }
 
-/// An interval is at most this long.
+/// The longest interval.
 const MOST_MINUTES: u64 = 366 * DAY;
 const HOUR: u64 = 60;
 const DAY: u64 = 24 * HOUR;
 
 impl Schedule {
-    /// A schedule of intervals like `5m`, `12h` and `1d`; None for what is none.
+    /// A schedule of intervals like `5m`, `12h` and `1d`; None if the text is no interval.
     pub fn parse_interval(text: &str) -> Option<Self> {
         let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
         let factor = match unit {
@@ -108,7 +108,7 @@ impl Schedule {
         (1..=MOST_MINUTES).contains(&minutes).then_some(Self { minutes, start: None })
     }
 
-    /// The interval in its one spelling.
+    /// The interval in its canonical spelling.
     pub fn interval(&self) -> String {
         match self.minutes {
             minutes if minutes % DAY == 0 => format!("{}d", minutes / DAY),
@@ -128,9 +128,9 @@ impl Schedule {
 pub enum ReplicationHealth {
     /// The copy is as new as was asked for.
     Healthy,
-    /// It is late, or nobody knows.
+    /// The copy is late, or its age is unknown.
     Degraded,
-    /// Somebody has to do something.
+    /// The operator has to act.
     Error,
 }
 
@@ -141,39 +141,39 @@ pub struct ReplicationInfo {
     pub health: ReplicationHealth,
     /// In words.
     pub message: String,
-    /// From when the newest state is that the other side has whole.
+    /// The time of the newest state that the other side has whole.
     pub last_sync: Option<SystemTime>,
     /// How long copying it took.
     pub duration: Option<Duration>,
-    /// How many bytes that were.
+    /// How many bytes were copied.
     pub bytes: Option<u64>,
 }
 
-/// Replicates volumes. Every method finds the volume by its ID, or by the one that it has on another cluster.
+/// Replicates volumes. Every method finds the volume by its ID, or by its ID on another cluster.
 ///
 /// # Errors
-/// Each says [`Kind::NotFound`](crate::error::Kind::NotFound) where there is no such volume, and
-/// [`Kind::Precondition`](crate::error::Kind::Precondition) where it is not replicated.
+/// Each method returns [`Kind::NotFound`](crate::error::Kind::NotFound) if there is no such volume, and
+/// [`Kind::Precondition`](crate::error::Kind::Precondition) if it is not replicated.
 pub trait Replication {
     /// Begins to replicate a volume, or finds it replicated like this.
     fn enable(&self, call: &Call, id: &VolumeId, terms: &ReplicationTerms, secrets: &Secrets) -> Result<()>;
 
-    /// Ends it: of a primary the copy is deleted. A copy that follows its primary is left to that; one that
-    /// does not takes `force`, and becomes a volume of its own.
+    /// Ends the replication. The copy of a primary is deleted. A copy that follows its primary is left to it;
+    /// a copy that does not follow takes `force`, and becomes a volume of its own.
     fn disable(&self, call: &Call, id: &VolumeId, force: bool, secrets: &Secrets) -> Result<()>;
 
     /// Makes a copy the primary, or finds it primary.
     fn promote(&self, call: &Call, id: &VolumeId, asked: &Promotion, secrets: &Secrets) -> Result<()>;
 
-    /// Makes a primary a copy, or finds it one. One that is in use takes `force`.
+    /// Makes a primary a copy, or finds it a copy. A primary in use takes `force`.
     fn demote(&self, call: &Call, id: &VolumeId, force: bool, secrets: &Secrets) -> Result<()>;
 
-    /// Whether a copy is up to date. One that cannot follow is made anew, by `force`.
+    /// Whether a copy is up to date. With `force`, a copy that cannot follow is copied anew.
     fn resync(&self, call: &Call, id: &VolumeId, force: bool, secrets: &Secrets) -> Result<bool>;
 
     /// How the copying of a primary volume is doing.
     fn info(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<ReplicationInfo>;
 
-    /// The ID that the volume has at the other side.
+    /// The ID of the volume on the other side.
     fn destination(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<VolumeId>;
 }

@@ -1,21 +1,21 @@
-//! How large volumes become.
+//! How the size of a volume is chosen.
 //!
-//! Sizes are multiples of 4096: a loop device counts in sectors and drops what does not fill one (512 bytes),
-//! with direct I/O or a 4 KiB sector size of the file system below, its last block must be whole, and the
-//! kernel maps an RBD image of another size only in part. A size that is not a multiple is rounded up, as is
-//! one that is less than the volume's file system needs.
+//! Sizes are multiples of 4096. A loop device counts in sectors and drops what does not fill one (512 bytes);
+//! with direct I/O or a 4 KiB sector size of the file system below, its last block must be whole; and the
+//! kernel maps an RBD image of another size only in part. Sizes are rounded up to a multiple, and to the
+//! least size that the volume's file system needs.
 
 use crate::csi::SizeRange;
 use crate::error::{Error, Result};
 
 /// Every size is a multiple of this, in bytes.
 pub(super) const BLOCK: u64 = 4096;
-/// The size of a volume for which none is asked, in bytes.
+/// The size of a volume if no size is asked for, in bytes.
 const DEFAULT: u64 = 1 << 30;
-/// Sizes travel as signed 64-bit numbers.
+/// The largest size in bytes: sizes travel as signed 64-bit numbers.
 pub(super) const LARGEST: u64 = round_down(i64::MAX as u64);
 
-/// The least size in bytes of which mkfs makes each file system, with the options that the node uses:
+/// The least size in bytes for which mkfs makes each file system, with the options that the node uses:
 /// - ext4: mke2fs 1.47.0 makes one from 128 KiB, which has room for next to nothing; 1 MiB is usable.
 /// - xfs: mkfs.xfs 6.1.0. Since xfsprogs 5.19 it refuses less than 300 MiB (mkfs/xfs_mkfs.c,
 ///   `validate_supported`).
@@ -28,9 +28,9 @@ const FILE_SYSTEMS: [(&str, u64); 3] = [("ext4", 1 << 20), ("xfs", 300 << 20), (
 pub(super) struct Bounds<'a> {
     /// The smallest volume that the backend makes.
     pub smallest: u64,
-    /// The largest that this one can be.
+    /// The largest size of this volume.
     pub largest: u64,
-    /// The file system that it will be formatted with, if it will be.
+    /// The file system that the volume will be formatted with, if any.
     pub fs_type: Option<&'a str>,
 }
 
@@ -41,7 +41,7 @@ impl Bounds<'_> {
         of_file_system.map_or(0, |(_, least)| *least).max(self.smallest)
     }
 
-    /// The size of a new volume; `source` is the size of what it is a copy of, which it cannot fall below.
+    /// The size of a new volume, which is never less than that of its `source`.
     pub fn of_new(&self, range: &SizeRange, source: Option<u64>) -> Result<u64> {
         match (range.required, source) {
             (0, None) => self.within(range, DEFAULT.min(round_down(ceiling(range))), rounded),
@@ -52,7 +52,7 @@ impl Bounds<'_> {
         }
     }
 
-    /// The size of a volume of `present` bytes that is to be expanded; never less than it has.
+    /// The size of a volume of `present` bytes after an expansion; never less than `present`.
     pub fn of_expanded(&self, range: &SizeRange, present: u64) -> Result<u64> {
         match range.required <= present {
             true if range.admits(present) => Ok(present),
@@ -93,7 +93,7 @@ fn ceiling(range: &SizeRange) -> u64 {
     if range.limit == 0 { u64::MAX } else { range.limit }
 }
 
-/// The largest size that is not more than this.
+/// The largest allowed size that is not more than `size`.
 pub(super) const fn round_down(size: u64) -> u64 {
     size / BLOCK * BLOCK
 }

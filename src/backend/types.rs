@@ -1,4 +1,4 @@
-//! What backends and operations exchange.
+//! The types that backends and operations exchange.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -14,7 +14,7 @@ use crate::secrets::Secrets;
 use crate::sys::block;
 use crate::sys::mountinfo::{Mount, Mounts};
 
-/// What a kind of storage is like.
+/// The properties of a kind of storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits {
     /// It is reached through a network: it may not answer for a while, and other nodes reach its volumes.
@@ -23,7 +23,7 @@ pub struct Traits {
     pub lists_published_nodes: bool,
 }
 
-/// What a copy of the daemon can be asked to do.
+/// What an instance of the daemon can be asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// Anything at all.
@@ -34,65 +34,65 @@ pub enum Service {
     Node,
 }
 
-/// Who serves what lives at a place.
+/// Which host serves the objects at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Served {
     /// This configuration does.
     Here,
     /// Only the controller on this other node can reach it.
     ByNode(String),
-    /// Nobody here, as long as the configuration does not say how to reach it.
+    /// No host, as long as the configuration does not say how to reach the place.
     NotSetUp,
-    /// Nobody: no configuration like this one could have given an ID of it.
+    /// No host: no configuration like this one could have given out an ID of the place.
     Nowhere,
 }
 
-/// What decides where a new volume goes.
+/// What determines the place of a new volume.
 #[derive(Clone, Copy, Debug)]
 pub struct PlacementRequest<'a> {
     /// The parameters of the request.
     pub parameters: &'a Map,
-    /// Those that may change later.
+    /// The parameters that may change later.
     pub mutable_parameters: &'a Map,
-    /// From where the volume must be reachable.
+    /// The topology from which the volume must be reachable.
     pub topology: &'a TopologyRequirement,
 }
 
-/// Where a new volume goes, as far as that is known from memory.
+/// The place of a new volume, as far as it is known from memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// It will live here.
+    /// The volume will live here.
     At(Place),
-    /// Topology chooses its pool while it is made; its name is registered here.
+    /// Topology chooses the volume's pool while it is made; its name is registered here.
     Registered(Place),
 }
 
-/// A volume that is to exist, as far as it is known before anything is asked of the storage.
+/// A volume to create, as far as it is known before the storage is asked anything.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewVolume {
-    /// Where, as [`Backend::place`](super::Backend::place) said.
+    /// The place, as [`Backend::place`](super::Backend::place) returned it.
     pub place: Place,
-    /// What its pool is chosen by while it is made, if it is; `place` is then where its name is registered.
+    /// The topology that chooses the pool during creation, if any; then the name is registered at `place`.
     pub topology: Option<TopologyRequirement>,
     /// The object's name there.
     pub object: String,
     /// The name in the request.
     pub name: String,
-    /// How large.
+    /// The requested size.
     pub size: SizeRange,
-    /// What it was asked with; kept in the creation record.
+    /// The parameters of the request; kept in the creation record.
     pub parameters: Map,
-    /// What it was asked with and may change later.
+    /// The parameters of the request that may change later.
     pub mutable_parameters: Map,
-    /// How it is to be used.
+    /// How the volume is to be used.
     pub capabilities: Vec<Capability>,
-    /// What to copy: the text of the source, for the record, and what it means.
+    /// The source to copy: its text in the request, for the record, and its meaning.
     pub source: Option<(Source, Origin)>,
     /// Credentials of the request.
     pub secrets: Secrets,
 }
 
-/// A content source whose ID was understood.
+/// A content source whose ID is valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A snapshot.
@@ -108,25 +108,25 @@ pub struct Volume {
     pub id: VolumeId,
     /// Its size in bytes.
     pub size: u64,
-    /// What every node needs to know of it.
+    /// What every node needs to know about the volume.
     pub context: Map,
-    /// The file system it was made for, if that is known.
+    /// The file system that the volume was made for, if known.
     pub fs_type: Option<String>,
-    /// What it was copied from, as the request said it.
+    /// The source that it was copied from, as the request named it.
     pub source: Option<Source>,
-    /// From where it can be reached; empty for everywhere.
+    /// The topologies from which it is reachable; empty for everywhere.
     pub topology: Vec<Map>,
     /// Nodes it is published to.
     pub published: Vec<String>,
-    /// Why it can be used for reading only; None if it can be written to.
+    /// Why it can only be read; None if it can be written to.
     pub read_only: Option<String>,
-    /// How it is doing; None where nobody looked.
+    /// Its condition; None if the condition was not looked at.
     pub condition: Option<Condition>,
-    /// That it is replicated, if it is, as far as was looked.
+    /// Its replication, if it is replicated, as far as was looked.
     pub replication: Option<Replicated>,
 }
 
-/// How a volume is doing: None is well, Some says what is wrong.
+/// The condition of a volume: None means well, Some says what is wrong.
 pub type Condition = Option<String>;
 
 /// A snapshot as its backend knows it.
@@ -142,7 +142,7 @@ pub struct Snapshot {
     pub created: SystemTime,
 }
 
-/// A snapshot that is to exist.
+/// A snapshot to create.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewSnapshot {
     /// The volume to copy.
@@ -169,15 +169,15 @@ pub enum SnapshotFilter {
 pub struct Page<T> {
     /// The entries, in the order of their keys.
     pub entries: Vec<T>,
-    /// The key after which the next page begins; None at the end. Entries that come and go meanwhile change
-    /// nothing else.
+    /// The key after which the next page begins; None at the end. Entries that come and go meanwhile do not
+    /// affect the others.
     pub next: Option<String>,
 }
 
 /// Room for new volumes, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// What is free and promised to nobody.
+    /// The free space that is not promised to any volume.
     pub available: u64,
     /// The largest single volume.
     pub largest: u64,
@@ -185,23 +185,23 @@ pub struct Capacity {
     pub smallest: u64,
 }
 
-/// How a volume was given to a node.
+/// How a volume is published to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publication {
     /// The node.
     pub node: String,
-    /// How it will be used.
+    /// How the volume will be used.
     pub capability: Capability,
-    /// Only for reading.
+    /// Whether the node may only read.
     pub read_only: bool,
 }
 
-/// Records that the deletion begins; without that nothing may be changed. A repeated request that changes
+/// Records that the deletion begins; before that, nothing may be changed. A repeated request that changes
 /// nothing does not write to the journal.
 pub type RecordDeletion<'a> = &'a dyn Fn() -> Result<()>;
 
-/// An image that is given its final name. A rename that is killed leaves a second name, and if that is the
-/// former one, no list of the cluster shows it.
+/// The renaming of an image to its final name. A killed rename leaves a second name, and if that is the
+/// former name, no list of the cluster shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rename {
     /// The temporary name, which is never used again.
@@ -214,8 +214,8 @@ pub struct Rename {
 
 /// Renames that have begun and may not have ended. The record outlives the daemon.
 pub trait BegunRenames: Send + Sync {
-    /// Records a rename before it begins. It may go unrecorded where the record has no room: what it leaves
-    /// then is not worth a volume.
+    /// Records a rename before it begins. If the journal is full, the rename goes unrecorded: a leftover name
+    /// is less harm than a volume that is not made.
     fn begin(&self, place: &Place, rename: &Rename) -> Result<()>;
 
     /// Forgets the rename from this name, if it is recorded.
@@ -225,18 +225,18 @@ pub trait BegunRenames: Send + Sync {
     fn begun(&self, place: &Place) -> Vec<Rename>;
 }
 
-/// A volume that is to go.
+/// A volume to delete.
 #[derive(Clone, Copy, Debug)]
 pub struct Deletion<'a> {
     /// The volume, as [`Volumes::resolve`](super::Volumes::resolve) gave it.
     pub id: &'a VolumeId,
-    /// Its snapshots may outlive it, and with them the storage that they share with it.
+    /// Whether its snapshots may outlive it, with the storage that they share with it.
     pub snapshots_may_outlive: bool,
     /// Credentials of the request.
     pub secrets: &'a Secrets,
 }
 
-/// Whether there was anything to delete. Each protocol says for itself what an absent object means.
+/// Whether there was anything to delete. Each protocol decides what an absent object means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
     /// It was there and is gone.
@@ -245,19 +245,19 @@ pub enum Deleted {
     Absent,
 }
 
-/// What is there of an object once its interrupted deletion was looked after.
+/// What is left of an object after its interrupted deletion was looked after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupted {
     /// Nothing.
     Gone,
-    /// All of it: somebody may have been told since that it is there.
+    /// All of it: a client may have been told since then that it is there.
     Whole,
 }
 
-/// What taking a volume back from nodes came to. Each protocol says for itself what an absent object means.
+/// The outcome of taking a volume back from nodes. Each protocol decides what an absent object means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unpublished {
-    /// No node that was meant has it, or has it any more.
+    /// No requested node has the volume any more.
     Done,
     /// There is no such volume.
     NoVolume,
@@ -265,30 +265,30 @@ pub enum Unpublished {
     NoNode,
 }
 
-/// What a node writes down before it attaches a volume.
+/// What a node records before it attaches a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttachedImage {
-    /// The image, as [`BlockDevice::image`] says it. The volume's ID may have an earlier one: a volume that
-    /// another cluster has taken over keeps its ID. Empty if it is not known.
+    /// The image, as in [`BlockDevice::image`]. The volume's ID may have an earlier image: a volume that
+    /// another cluster has taken over keeps its ID. Empty if unknown.
     pub image: String,
-    /// By which publication it was given to this node; empty if there is none, or it is not known.
+    /// The publication that gave the volume to this node; empty if there is none, or it is unknown.
     pub publication: String,
 }
 
-/// Writes down what is about to be attached; without it nothing may be.
+/// Records what is about to be attached; before that, nothing may be attached.
 pub type WriteDown<'a> = &'a dyn Fn(&AttachedImage) -> Result<()>;
 
 /// Who published a volume to this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishedBy {
-    /// A controller, whose part it is to unpublish it.
+    /// A controller, which has to unpublish it.
     Controller,
-    /// The node by itself, for an orchestrator that skips the controller; it unpublishes it by itself.
+    /// The node itself, for an orchestrator that skips the controller; the node unpublishes it too.
     Node,
 }
 
-/// What a volume is attached to this node as. Formatting, checking, growing and use as a block volume are for
-/// block devices only; another kind of attachment is another variant, and brings a way to be mounted.
+/// How a volume is attached to this node. Only block devices can be formatted, checked, grown and used as a
+/// block volume; another kind of attachment is another variant, and brings its own way to be mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attachment {
     /// A block device.
@@ -296,14 +296,14 @@ pub enum Attachment {
 }
 
 impl Attachment {
-    /// Whether nothing can be written through it.
+    /// Whether nothing can be written through the attachment.
     pub fn is_read_only(&self) -> bool {
         let Self::Block(device) = self;
         device.read_only
     }
 
-    /// The mounts that are of this attachment: its file system, and binds of its device's node. None if that
-    /// node is gone, so that nobody can tell.
+    /// The mounts of this attachment: its file system, and bind mounts of its device node. None if that
+    /// device node is gone, because then no mount can be attributed to it.
     pub fn mounts_in<'a>(&self, mounts: &'a Mounts) -> Option<Vec<&'a Mount>> {
         let Self::Block(device) = self;
         let device = block::Device::at(&device.path).ok()?;
@@ -314,31 +314,31 @@ impl Attachment {
 /// A volume that is a block device of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockDevice {
-    /// Its node.
+    /// The path of the device node.
     pub path: PathBuf,
-    /// What must be behind the node.
+    /// The backing that the device node must have.
     pub backing: Backing,
-    /// Which image it is, of all that there ever were: what its name may mean later is another.
+    /// Identifies the image among all that ever existed: its name may mean another image later.
     pub image: String,
-    /// Nothing can be written through it.
+    /// Whether nothing can be written through the device.
     pub read_only: bool,
-    /// A file whose holes are known to be zeros on the device, if there is one: a blank device is then known
-    /// as such at once.
+    /// A file whose holes are known to be zeros on the device, if there is one: then a blank device is
+    /// recognised at once.
     pub sparse_file: Option<PathBuf>,
 }
 
 /// What the orchestrator passes to a node beside the volume.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeContext<'a> {
-    /// From the creation.
+    /// The volume context from the creation.
     pub volume: &'a Map,
-    /// From the controller's publishing.
+    /// The publish context from the controller.
     pub publish: &'a Map,
     /// Credentials of the request.
     pub secrets: &'a Secrets,
-    /// How it is to be used.
+    /// How the volume is to be used.
     pub capability: &'a Capability,
-    /// Nothing is to be written to the device, whoever opens it.
+    /// Whether nothing may be written to the device, by any process that opens it.
     pub read_only: bool,
 }
 
@@ -347,6 +347,6 @@ pub struct NodeContext<'a> {
 pub struct FenceClient {
     /// The cluster's own ID.
     pub id: String,
-    /// The addresses it comes from.
+    /// The addresses from which this host reaches the cluster.
     pub addresses: Vec<IpNet>,
 }

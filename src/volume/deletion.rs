@@ -1,6 +1,6 @@
-//! Deletions under way, in the journal: what a crash leaves half deleted in a cluster is in no list of the
-//! cluster, so the next start finishes it from here. Where the storage itself is this node's, a deletion is
-//! one rename, and leaves nothing to finish.
+//! Deletions under way, in the journal. A half-deleted object of a crash is in no list of its cluster, so the
+//! next start finishes the deletion from the journal. On storage of this node a deletion is one rename, and
+//! leaves nothing to finish.
 //!
 //! The journal keeps a deletion under `volume ID` or `snapshot ID`.
 
@@ -17,7 +17,7 @@ use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::journal::{Change, Table};
 use crate::volume::Operations;
 
-/// What is being deleted.
+/// The object that is being deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deleting {
     /// A volume, by its ID with the incarnation.
@@ -33,7 +33,7 @@ pub(crate) struct BegunDeletion {
     began: SystemTime,
 }
 
-/// What the journal keeps beside the ID.
+/// The value of an entry in the journal.
 #[derive(Serialize, Deserialize)]
 struct Record {
     /// Seconds since 1970.
@@ -41,7 +41,7 @@ struct Record {
 }
 
 impl BegunDeletion {
-    /// Reads an entry of the journal; None for one that was written by somebody else.
+    /// Reads an entry of the journal; None for an entry in another format.
     pub(crate) fn parse(key: &str, value: Value) -> Option<Self> {
         let Record { began } = serde_json::from_value(value).ok()?;
         let of = match key.split_once(' ')? {
@@ -80,7 +80,7 @@ impl BegunDeletion {
 }
 
 impl Deleting {
-    /// Where the object is.
+    /// The place of the object.
     pub(crate) fn place(&self) -> &Place {
         match self {
             Self::Volume(id) => &id.place,
@@ -99,7 +99,7 @@ impl fmt::Display for Deleting {
 }
 
 impl Operations {
-    /// Runs `work`, with the deletion in the journal from the moment `work` has it recorded until it ends.
+    /// Runs `work`. The deletion is in the journal from the moment that `work` records it until `work` ends.
     pub(crate) fn with_deletion<T>(
         &self,
         backend: &dyn Backend,
@@ -112,7 +112,7 @@ impl Operations {
         let deletion = BegunDeletion::now(of);
         let is_recorded = || self.journal.get(Table::Deletions, &deletion.key()).is_some();
         let outcome = work(&|| match is_recorded() {
-            // From before a crash.
+            // The entry is from before a crash.
             true => Ok(()),
             false => self.journal.write_for_removal(&[deletion.to_change()?]),
         });

@@ -1,4 +1,4 @@
-//! Shutting hosts out of the storage. No volume is touched by it.
+//! Shutting hosts out of the storage. This touches no volume.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ impl Operations {
         self.fencing.as_ref().is_some_and(|fencing| fencing.is_set_up())
     }
 
-    /// The cluster that a request is about.
+    /// The cluster of a request.
     pub fn fenced_cluster(&self, request: &FenceRequest) -> Result<String> {
         self.fences()?.cluster(request.cluster.as_deref())
     }
@@ -32,12 +32,12 @@ impl Operations {
         self.fences()?.unfence(call, cluster, &request.networks, &request.secrets)
     }
 
-    /// What is shut out.
+    /// The networks that are shut out.
     pub fn list_fences(&self, call: &Call, cluster: &str, request: &FenceRequest) -> Result<Vec<IpNet>> {
         self.fences()?.fences(call, cluster, &request.secrets)
     }
 
-    /// What has to be fenced to shut this host out.
+    /// The addresses that must be fenced to shut this host out.
     pub fn fence_clients(
         &self,
         call: &Call,

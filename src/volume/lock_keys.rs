@@ -1,40 +1,40 @@
-//! What an operation locks while it runs: the keys of its objects, known from the request alone.
+//! The locks of an operation: the keys of its objects, known from the request alone.
 //!
-//! The key is the object itself, never the text of an ID, and the same for the controller's and the node's
-//! work. An operation on a source and a new object locks both, where the backend needs that. An ID that means
-//! nothing here needs no lock: its operation only says so.
+//! A key stands for the object itself, not for the text of an ID, and is the same for the controller's and
+//! the node's work. An operation on a source and a new object locks both, if the backend needs that. An ID
+//! that means nothing here needs no lock: its operation only reports that.
 
 use crate::backend::{NewSnapshot, NewVolume, Origin};
 use crate::dispatch::Key;
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::volume::Operations;
 
-/// What a request occupies: the cluster or disk it works on, and the objects it locks.
+/// The resources of a request: the cluster or disk that it works on, and the objects that it locks.
 #[derive(Clone, Debug, Default)]
 pub struct LockSet {
-    /// The volume, snapshot or name that it is about, as the request calls it; for the log.
+    /// The volume, snapshot or name that the request is about, as the request spells it; for the log.
     pub subject: String,
-    /// The cluster or disk; None where there is nothing to do.
+    /// The cluster or disk; None if there is nothing to do.
     pub cluster: Option<String>,
     /// The objects.
     pub keys: Vec<Key>,
 }
 
 impl LockSet {
-    /// What a question about everything locks: no object; but together such questions may not occupy every
-    /// worker either.
+    /// The locks of a question about everything: no object. The cluster is set, so that such questions
+    /// together cannot occupy every worker either.
     pub fn everything() -> Self {
         Self { cluster: Some("all".to_string()), ..Self::default() }
     }
 
-    /// What a change of a cluster's fences locks: these alone, so that a host can be shut out while volumes
-    /// of that cluster hang.
+    /// The locks of a change of a cluster's fences: only these fences, so that a host can be shut out while
+    /// volumes of that cluster hang.
     pub fn of_fences(cluster: &str, networks: &str) -> Self {
         let fences = format!("fences of {cluster}");
         Self { subject: networks.to_string(), keys: vec![Key::from(fences.clone())], cluster: Some(fences) }
     }
 
-    /// What work on something locks that means nothing here.
+    /// The locks of work on an ID that means nothing here: none.
     pub(super) fn nothing(subject: &str) -> Self {
         Self { subject: subject.to_string(), ..Self::default() }
     }
@@ -49,14 +49,14 @@ impl LockSet {
 }
 
 impl Operations {
-    /// A place in its one spelling: an object has one key, under whatever name its cluster comes.
+    /// The canonical spelling of a place: an object has one key under all names of its cluster.
     fn canonical(&self, place: &Place) -> Place {
         let backend = self.backends.by_kind(place);
         backend.map_or_else(|| place.clone(), |backend| backend.canonical(place))
     }
 
-    /// What this node's records of a volume are kept under: the same under every name of the node. The name
-    /// of a cluster is a setting, so what is remote is kept under the name that it was used by.
+    /// The key of this node's record of a volume: the same under every name of the node. The name of a
+    /// cluster is a setting, so a remote volume keeps the cluster name that it was used by.
     pub(super) fn record_key(&self, id: &VolumeId) -> String {
         match self.backends.by_kind(&id.place) {
             Some(backend) if !backend.traits().is_remote => backend.canonical(&id.place).key(&id.object),
@@ -74,7 +74,7 @@ impl Operations {
         SnapshotId::lock_key(&self.canonical(&id.place), id.name_key())
     }
 
-    /// What the creation of a volume locks: the volume, and the source unless its backend does without.
+    /// The locks of a volume's creation: the volume, and the source if the backend needs that.
     pub fn locks_of_creation(&self, new: &NewVolume) -> LockSet {
         let backend = self.backends.by_kind(&new.place);
         let is_locked = backend.is_none_or(|backend| backend.volumes().locks_sources());
@@ -86,7 +86,7 @@ impl Operations {
         LockSet::of(&new.name, &place, source.chain([place.lock_key(&new.object)]))
     }
 
-    /// What the taking of a snapshot locks: the snapshot, and the source.
+    /// The locks of taking a snapshot: the snapshot, and the source.
     pub fn locks_of_snapshot_creation(&self, new: &NewSnapshot) -> LockSet {
         let place = self.canonical(&new.source.place);
         let keys = [self.key(&new.source), SnapshotId::lock_key(&place, &new.key)];

@@ -1,8 +1,8 @@
-//! The operations on volumes, free of any protocol.
+//! The operations on volumes, independent of any protocol.
 //!
 //! The caller holds the locks that the operation names (see [`lock_keys`]) and has checked the request. An
-//! operation looks first, then acts, then records, so that the same request after a crash at any step finds
-//! its way to the same answer.
+//! operation looks first, then acts, then records. So the same request after a crash at any step ends with
+//! the same answer.
 
 mod controller;
 mod deletion;
@@ -37,19 +37,19 @@ pub use controller::list::Listed;
 pub use node::stats::{Amount, Usage};
 pub use target::{SnapshotTarget, Target, VolumeTarget};
 
-/// Everything the operations stand on.
+/// Everything that the operations need.
 pub struct Operations {
-    /// The storage.
+    /// The storage backends.
     pub backends: Backends,
-    /// Who shuts hosts out of the storage.
+    /// The role that shuts hosts out of the storage.
     pub fencing: Option<Arc<dyn Fencing>>,
     /// Volumes on this node, and deletions and renames under way.
     pub journal: Arc<Journal>,
     /// System calls that may have to wait for storage.
     pub kernel: Kernel,
-    /// Foreign programs.
+    /// Programs that are run.
     pub runner: Arc<dyn Runner>,
-    /// What is done in the background.
+    /// Jobs in the background.
     pub jobs: Arc<JobQueue>,
     /// Paths of our own.
     pub layout: Layout,
@@ -57,25 +57,25 @@ pub struct Operations {
     pub instance: String,
     /// This node.
     pub node_id: String,
-    /// Where it is.
+    /// The domains of this node.
     pub topology: Arc<NodeTopology>,
-    /// This copy serves the node as well, perhaps beside the controller.
+    /// Whether this instance serves the node as well, perhaps besides the controller.
     pub serves_node: bool,
-    /// This boot.
+    /// The ID of this boot.
     pub boot_id: String,
-    /// What a second target means.
+    /// How a second target of a single-node mode is treated.
     pub single_node_targets: SingleNodeTargets,
 }
 
 impl Operations {
-    /// The volume an ID means; none if this configuration could not have given the ID.
+    /// The volume that an ID means; none if this configuration could not have given out the ID.
     pub fn volume(&self, text: String) -> VolumeTarget {
         let target = self.controller_volume(text);
         Target { found: Ok(target.found.unwrap_or(None)), ..target }
     }
 
-    /// The same for giving a volume up on this node: what is in use here can be given up also when its place
-    /// was taken out of the configuration.
+    /// The same for giving a volume up on this node: a volume in use here can be given up even if its place
+    /// was removed from the configuration.
     pub fn volume_here(&self, text: String) -> VolumeTarget {
         let in_use = || {
             let id = VolumeId::parse(&text)?;
@@ -87,21 +87,21 @@ impl Operations {
         Target { found: target.found.map(|found| found.or_else(in_use)), ..target }
     }
 
-    /// The volume that a controller is to work on.
+    /// The volume that a controller has to work on.
     pub fn controller_volume(&self, text: String) -> VolumeTarget {
         let parsed = VolumeId::parse(&text).map(|id| (id.place.clone(), self.key(&id), id));
         self.target("volume", text, parsed)
     }
 
-    /// The snapshot that a controller is to work on.
+    /// The snapshot that a controller has to work on.
     pub fn controller_snapshot(&self, text: String) -> SnapshotTarget {
         let parsed = SnapshotId::parse(&text).map(|id| (id.place.clone(), self.snapshot_key(&id), id));
         self.target("snapshot", text, parsed)
     }
 
-    /// Resolves an ID, given with its place and the key of its lock. An object that only the controller of
-    /// another node can reach, or that lies in a cluster that is not set up, is refused: it is not absent,
-    /// and must not be reported as deleted.
+    /// Resolves an ID, given with its place and the key of its lock. If only another node's controller can
+    /// reach the object, or its cluster is not set up, that is an error: the object is not absent, and must
+    /// not be reported as deleted.
     fn target<I>(&self, kind: &'static str, text: String, parsed: Option<(Place, String, I)>) -> Target<I> {
         let known = parsed.and_then(|(place, key, id)| {
             let backend = Arc::clone(self.backends.by_kind(&place)?);
@@ -126,13 +126,13 @@ impl Operations {
         Target { kind, locks, text, found }
     }
 
-    /// The segments of this node: its domains, and what its backends have to say.
+    /// The segments of this node: its domains, and the segments of its backends.
     pub fn segments(&self) -> Map {
         let backends = self.backends.iter().filter_map(|backend| backend.topology());
         backends.chain([self.topology.segments()]).flatten().collect()
     }
 
-    /// Why this copy cannot do this, if so: it can as long as one of its backends can.
+    /// An error if this instance cannot do this: none of its backends can, or the journal is unusable.
     pub fn health(&self, service: Service) -> Result<()> {
         let ask = |backend: &Arc<dyn Backend>| backend.health(service).err();
         let troubles: Vec<Error> = self.backends.iter().filter_map(ask).collect();
@@ -147,8 +147,8 @@ impl Operations {
         }
     }
 
-    /// The backend of an object that was placed before, also if its place was taken out of the configuration
-    /// since: then the backend says so.
+    /// The backend of an object that was placed before. If its place was removed from the configuration
+    /// since, the backend reports that.
     fn backend_of(&self, place: &Place) -> Result<&Arc<dyn Backend>> {
         let unknown = || Error::internal(format!("no backend {:?} is set up", place.backend));
         self.backends.by_kind(place).ok_or_else(unknown)

@@ -1,7 +1,6 @@
-//! Coming back after a crash, a restart or a boot: what the journal remembers is compared with what the
-//! kernel has.
+//! Recovery after a crash, a restart or a boot: compares the journal with the kernel's state.
 //!
-//! What needs a cluster is done by a background job, which takes the lock of its object as a call does.
+//! A background job does the work that needs a cluster. It takes the lock of its object as a call does.
 
 #[cfg(test)]
 mod tests;
@@ -27,8 +26,8 @@ use crate::volume::node::unstage::clean_up;
 /// The locks of the objects that calls work on.
 type Locks = Arc<dyn ObjectLocks>;
 
-/// Does something under a lock. The call holds it from then on, so that a command that cannot be killed keeps
-/// it.
+/// Does work under a lock. The call holds the lock from then on, so that a command that cannot be killed
+/// keeps it.
 fn with_lock<T>(locks: &Locks, call: &Call, key: Key, work: impl FnOnce() -> Result<T>) -> Result<T> {
     call.hold(locks.lock(call, key)?);
     work()
@@ -65,8 +64,8 @@ impl Operations {
     }
 
     /// After a boot nothing is mounted or attached any more; only the empty places we made may be left. The
-    /// record of a remote volume stays until the node has taken back what it wrote into the cluster and what
-    /// it had published to itself; that of a local one, which the node gives back at once, while work on its
+    /// record of a remote volume stays until the node has removed what it wrote into the cluster, and ended
+    /// its own publication. A local volume is given back at once; its record stays only while work on its
     /// file system is begun.
     fn forget_boot(self: &Arc<Self>, key: &str, record: &NodeRecord, locks: &Locks) -> Result<()> {
         let NodeRecord { volume_id, .. } = record;
@@ -92,7 +91,7 @@ impl Operations {
         }
         let to_give_back = id.filter(|_| is_remote);
         if is_remote {
-            // Other nodes may have written to it since. Growth is found again when it is staged.
+            // Other nodes may have written to it since. The next stage finds again if it has to grow.
             unused.begun = None;
         }
         let change = match to_give_back.is_some() || unused.begun.is_some() {
@@ -110,16 +109,16 @@ impl Operations {
         Ok(())
     }
 
-    /// Undoes what the node has done in the cluster. That may not answer, so the start does not wait for it,
-    /// and it is tried again; until then what the node has published to itself stays published to it, and the
-    /// next stage takes it over.
+    /// Undoes what the node has done in the cluster. The cluster may not answer, so the start does not wait,
+    /// and the job is retried. Until then, a volume that the node has published to itself stays published,
+    /// and the next stage takes the publication over.
     fn give_back_after_boot(&self, call: &Call, id: &VolumeId, locks: &Locks) -> Result<Requeue> {
         with_lock(locks, call, Key::from(self.key(id)), || {
             let volume = self.on_node(call, id, self.backend_of(&id.place)?.as_ref())?;
             let Some(record) = volume.record().filter(NodeRecord::is_unused) else { return Ok(()) };
             self.forget_earlier_boots(&volume)?;
             match self.release(&volume, record.clone(), &Secrets::default()) {
-                // With its pool.
+                // The volume is gone with its pool.
                 Err(error) if error.kind() == Kind::NotFound => {
                     log::warn!("volume {id} is gone, with what it was published by: {error}");
                     self.remember_less(id, &record)
@@ -130,10 +129,10 @@ impl Operations {
         Ok(Requeue::Never)
     }
 
-    /// Takes back what the node has written into the cluster before it booted.
+    /// Removes what the node has written into the cluster before it booted.
     ///
     /// # Errors
-    /// Those after which asking again helps: the cluster did not answer.
+    /// Errors that a retry can resolve: the cluster did not answer.
     fn forget_earlier_boots(&self, volume: &OnNode<'_>) -> Result<()> {
         let OnNode { call, id, backend, .. } = *volume;
         match backend.node().forget_earlier_boots(call, &volume.id_here()) {
@@ -147,8 +146,8 @@ impl Operations {
         }
     }
 
-    /// Goes through what the controller had begun when it ended: deletions are finished as far as that is
-    /// safe, all else is logged. A cluster may not answer, so the start does not wait for one.
+    /// Goes through what the controller had begun when it ended: finishes deletions as far as that is safe,
+    /// and logs the others. A cluster may not answer, so the start does not wait for it.
     pub fn recover_controller(self: &Arc<Self>, locks: &Locks) -> Result<()> {
         self.backends.all().try_for_each(|backend| backend.recover())?;
         for deletion in self.deletions() {
@@ -163,7 +162,7 @@ impl Operations {
         Ok(())
     }
 
-    /// Has the deletion finished in the background, however often that has to be tried.
+    /// Finishes the deletion in the background, with as many retries as it takes.
     fn finish_later(self: &Arc<Self>, deletion: BegunDeletion, locks: &Locks) {
         let object = match &deletion.of {
             Deleting::Volume(id) => Key::from(self.key(id)),
@@ -185,7 +184,7 @@ impl Operations {
         name: String,
         mut work: impl FnMut(&Self, &Call) -> Result<Requeue> + Send + 'static,
     ) {
-        // The queue is theirs: it must not keep them.
+        // The operations own the queue, so the queue must not own them.
         let operations = Arc::downgrade(self);
         // A lane of its own: a backend's own jobs may take hours.
         let lane = format!("recovery of {cluster}");
@@ -195,7 +194,7 @@ impl Operations {
         });
     }
 
-    /// The deletions that were begun. An entry that cannot be read stays.
+    /// The deletions that were begun. An unreadable entry stays.
     fn deletions(&self) -> Vec<BegunDeletion> {
         let read = |(key, value): (String, Value)| {
             let deletion = BegunDeletion::parse(&key, value);
@@ -207,8 +206,8 @@ impl Operations {
         self.journal.entries(Table::Deletions).into_iter().filter_map(read).collect()
     }
 
-    /// Finishes a deletion, unless a call has finished it meanwhile. One whose place is not set up stays:
-    /// that may be set up again.
+    /// Finishes a deletion, unless a call has finished it meanwhile. If its place is not set up, the deletion
+    /// stays: the place may be set up again.
     fn finish(&self, call: &Call, deletion: &BegunDeletion) -> Result<Requeue> {
         let of = &deletion.of;
         if self.journal.get(Table::Deletions, &deletion.key()).is_none() {

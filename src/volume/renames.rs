@@ -1,4 +1,4 @@
-//! The record of renames in the journal. Its key is the temporary name in its place.
+//! The record of renames in the journal. The key of an entry is the temporary name in its place.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::error::{Error, Kind, Result};
 use crate::ids::Place;
 use crate::journal::{Change, Journal, Table};
 
-/// What the journal keeps beside the key.
+/// The value of an entry in the journal.
 #[derive(Serialize, Deserialize)]
 struct Record {
     #[serde(rename = "image")]

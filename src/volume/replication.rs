@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 
 impl Operations {
-    /// Whether any storage that is set up replicates volumes.
+    /// Whether any backend that is set up replicates volumes.
     pub fn offers_replication(&self) -> bool {
         self.backends.iter().any(|backend| backend.replication().is_some())
     }
@@ -22,7 +22,7 @@ impl Operations {
         replication(id, backend)?.enable(call, id, &terms, &request.secrets)
     }
 
-    /// Ends it.
+    /// Ends the replication of a volume.
     pub fn disable_replication(&self, call: &Call, request: &ReplicationRequest) -> Result<()> {
         let (id, backend) = request.volume.get()?;
         let force = request.force || request.parameters.force;
@@ -46,7 +46,7 @@ impl Operations {
         replication(id, backend)?.demote(call, id, request.force, &request.secrets)
     }
 
-    /// Makes a copy anew that has to be; says whether it is up to date.
+    /// Copies a copy anew if that is necessary; returns whether it is up to date.
     pub fn resync(&self, call: &Call, request: &ReplicationRequest) -> Result<bool> {
         let (id, backend) = request.volume.get()?;
         replication(id, backend)?.resync(call, id, request.force, &request.secrets)
@@ -58,7 +58,7 @@ impl Operations {
         replication(id, backend)?.info(call, id, &request.secrets)
     }
 
-    /// The ID that a volume has at the other side.
+    /// The ID of a volume on the other side.
     pub fn replication_destination(&self, call: &Call, request: &ReplicationRequest) -> Result<String> {
         let (id, backend) = request.volume.get()?;
         let there = replication(id, backend)?.destination(call, id, &request.secrets)?;

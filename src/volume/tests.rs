@@ -1,4 +1,4 @@
-//! What the tests of the operations share: a daemon on a cluster in memory. And what they have in common.
+//! Common to the tests of the operations: a daemon on a cluster in memory. And tests of several operations.
 
 #![allow(clippy::unwrap_used)]
 
@@ -35,7 +35,7 @@ const MIB: u64 = 1 << 20;
 pub(crate) struct Scene {
     pub(crate) cluster: FakeCluster,
     pub(crate) operations: Arc<Operations>,
-    /// What recovery has locked.
+    /// The keys that recovery has locked.
     pub(crate) locked: Arc<Mutex<Vec<Key>>>,
 }
 
@@ -44,7 +44,7 @@ impl Scene {
         Self::with(FakeCluster::new(), ONE, &["ceph"])
     }
 
-    /// One on this cluster, which is set up under these names; `tag` is its controller's.
+    /// A daemon on this cluster, which is set up under these names; `tag` is that of its controller.
     pub(crate) fn with(cluster: FakeCluster, tag: &str, names: &[&str]) -> Self {
         let rbd = controller_of(&cluster, tag, names);
         Self::of(cluster, rbd)
@@ -99,7 +99,7 @@ impl Scene {
         backend.publisher().publish(&Call::internal("test"), id, &publication, &Secrets::default()).unwrap()
     }
 
-    /// What a request about this volume means now.
+    /// The target of a request about this volume now.
     pub(crate) fn target(&self, id: &VolumeId) -> VolumeTarget {
         self.operations.volume(id.to_string())
     }
@@ -116,7 +116,7 @@ impl Scene {
     }
 }
 
-/// A volume, wherever one goes of which nothing else is said.
+/// A request for a volume, with no wish about its place except the pool.
 fn request() -> CreateVolume {
     let asked = wanted("a", MIB, None);
     CreateVolume {
@@ -144,8 +144,8 @@ fn a_volume_is_made_where_it_was_locked_whatever_is_reloaded_meanwhile() {
     assert_eq!(made.id.place.cluster, "ceph");
 }
 
-/// A copy that is flattened may take hours: whoever needs its source is not kept waiting, but where one
-/// daemon is all that keeps a copy and its source apart.
+/// Flattening a copy may take hours, so its source is not locked, unless only the daemon's locks keep copy
+/// and source apart.
 #[test]
 fn only_a_backend_that_needs_it_has_the_source_of_a_copy_locked() {
     let scene = Scene::new();
@@ -176,7 +176,7 @@ fn a_stage_that_had_to_wait_and_was_refused_leaves_no_record() {
     assert_eq!(scene.operations.node_record(&id).unwrap(), None, "nobody would ever unstage it");
 }
 
-/// Puts another image under the volume's name, as a mirror leaves it: its record has the first one's id.
+/// Puts another image under the volume's name, as mirroring does: its record has the first image's id.
 fn replace_image(cluster: &FakeCluster, id: &VolumeId) {
     let at = cluster.at();
     let record = cluster.all_metadata(&at, &id.object)["cephlet.request"].clone();
@@ -199,7 +199,7 @@ fn stage_block(volume: &VolumeTarget, staging_path: &str, mode: Mode, told: Map)
     }
 }
 
-/// Where another cluster has taken it over the ID says the first image.
+/// If another cluster has taken the volume over, its ID still has the first image.
 #[test]
 fn a_volume_that_has_another_image_than_its_id_says_leaves_the_node() {
     let cluster = FakeCluster::new();
@@ -219,7 +219,7 @@ fn a_volume_that_has_another_image_than_its_id_says_leaves_the_node() {
         scene.operations.on_node(&call, &id, backend.as_ref()).unwrap().attachment().unwrap()
     };
     assert!(device(&scene).is_some() && host.clients().len() == 1);
-    // After a restart, too.
+    // The same holds after a restart.
     let restarted = Scene::of(cluster.clone(), host.daemon());
     let record = scene.operations.node_record(&id).unwrap().unwrap();
     restarted.operations.remember(&id, &record).unwrap();
@@ -230,7 +230,7 @@ fn a_volume_that_has_another_image_than_its_id_says_leaves_the_node() {
     assert!(!cluster.dump().contains("client of"), "{}", cluster.dump());
 }
 
-/// Nobody would find the mapping of the earlier image any more.
+/// No record would lead to the mapping of the earlier image any more.
 #[test]
 fn an_image_that_was_replaced_is_unmapped_before_the_next_one_is_mapped() {
     let cluster = FakeCluster::new();
@@ -252,7 +252,7 @@ fn an_image_that_was_replaced_is_unmapped_before_the_next_one_is_mapped() {
     assert!(first != second && Some(&first) != id.incarnation.as_ref());
 }
 
-/// Another client may have written to it since.
+/// Another client may have written to the image since.
 #[test]
 fn a_right_to_format_ends_when_the_device_is_lost() {
     let cluster = FakeCluster::new();

@@ -1,5 +1,5 @@
-//! What is remembered of a cluster, so that it need not be asked again. Forgetting costs a process, never a
-//! wrong answer: so a full cache forgets everything, and needs no order.
+//! Remembers answers of a cluster, so that it need not be asked again. A forgotten answer costs a process,
+//! never a wrong answer: so a full cache forgets everything, and keeps no order.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::error::Result;
 
-/// So many entries are remembered.
+/// The most entries that are remembered.
 const MAX_ENTRIES: usize = 8192;
 
 /// Values by key: at most [`MAX_ENTRIES`], none of them older than the cache allows.
@@ -20,19 +20,19 @@ pub(crate) struct Cache<K, V> {
 }
 
 impl<K, V> Default for Cache<K, V> {
-    /// For what never changes.
+    /// A cache for values that never change.
     fn default() -> Self {
         Self { entries: Mutex::default(), max_age: None }
     }
 }
 
 impl<K: Eq + Hash, V: Clone> Cache<K, V> {
-    /// For what may change, and is believed for this long.
+    /// A cache for values that may change, and count for this long.
     pub fn for_at_most(max_age: Duration) -> Self {
         Self { max_age: Some(max_age), ..Self::default() }
     }
 
-    /// What is remembered under a key.
+    /// The value that is remembered under a key.
     pub fn get(&self, key: &K) -> Option<V> {
         let entries = self.entries.lock();
         let (since, value) = entries.get(key)?;
@@ -44,12 +44,12 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
         self.get(key).is_some()
     }
 
-    /// The first entry from which `pick` makes something. Looks at all of them.
+    /// The first result of `pick` for an entry. Searches all entries, also expired ones.
     pub fn find_map<T>(&self, pick: impl Fn(&K, &V) -> Option<T>) -> Option<T> {
         self.entries.lock().iter().find_map(|(key, (_, value))| pick(key, value))
     }
 
-    /// What is remembered under a key, else what `ask` says, which is remembered from now on.
+    /// The value that is remembered under a key, else the answer of `ask`, which is remembered from now on.
     pub fn get_or_ask(&self, key: K, ask: impl FnOnce() -> Result<V>) -> Result<V> {
         if let Some(value) = self.get(&key) {
             return Ok(value);
@@ -68,13 +68,13 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
         entries.insert(key, (Instant::now(), value));
     }
 
-    /// Forgets what is remembered under a key.
+    /// Forgets the value under a key.
     pub fn forget(&self, key: &K) {
         self.entries.lock().remove(key);
     }
 }
 
-/// What is believed for a minute.
+/// A cache whose values count for a minute.
 #[derive(Debug)]
 pub(crate) struct Brief<V>(pub Cache<String, V>);
 

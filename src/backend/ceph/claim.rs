@@ -1,20 +1,20 @@
-//! Claims: what a request's name stands for, where the name of the object does not say it.
+//! Claims: which object a request's name stands for, where the object's own name does not tell.
 //!
-//! A claim is a shared lock on an object that is named after the request's name. Its tag is what the name
-//! stands for: equal tags share, any other is refused. Each who claims has a share of his own, with the
-//! controller's tag as its cookie. The description is JSON, for people and for those who find the claim.
+//! A claim is a shared lock on an object named after the request's name. Its tag is what the name stands for:
+//! equal tags share the lock, any other is refused. Each claimant has a share of its own, with the
+//! controller's tag as its cookie. The description is JSON, for people and other controllers.
 //!
-//! 1. [Claim](Name::claim) the name. If it stands for something else that is there, that is the answer.
-//! 2. If that is not there, its maker may be about to make it. It gets the [grace](Name::await_maker); then
-//!    the shares that were read are released, and the name is claimed again.
-//! 3. Make it.
-//! 4. A maker that took longer than a third of the grace [looks](Name::confirm) whether it has its share
-//!    still.
+//! 1. [Claim](Name::claim) the name. If it stands for another existing object, that object is the answer.
+//! 2. If that object does not exist, its maker may be about to make it, and gets the
+//!    [grace](Name::await_maker). Then the shares that were read are released, and the name is claimed again.
+//! 3. Make the object.
+//! 4. A maker that took longer than a third of the grace [checks](Name::confirm) whether it still has its
+//!    share.
 //!
-//! The name is given back in the opposite order: [find](Name::find) the claim, remove what it stands for,
-//! [give it back](Name::give_back).
+//! To delete, the order is reversed: [find](Name::find) the claim, remove the object that it stands for,
+//! [give the name back](Name::give_back).
 //!
-//! A claim is an index. Without it no ID changes its meaning, and nothing is removed for want of one.
+//! A claim is only an index: if it is missing, no ID changes its meaning, and no object is removed.
 
 use std::time::Duration;
 
@@ -27,12 +27,12 @@ use crate::clock;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 
-/// Within this part of the grace no other controller takes a claim away.
+/// For this part of the grace (1/3) no other controller takes a claim away.
 const SAFE_PART: u32 = 3;
 /// How many times in a grace a waiting caller looks whether the claimed object exists.
 const LOOKS: u32 = 30;
 
-/// What a share says of its claim, beside the tag.
+/// The description of a share, besides the tag.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Description {
     #[serde(rename = "version")]
@@ -45,7 +45,7 @@ pub(crate) struct Description {
 }
 
 impl Description {
-    /// What is said of a claim by a request of this name.
+    /// The description by a request of this name.
     pub fn new(name: &str, placed: Placed) -> Self {
         Self { version: VERSION, name: name.to_string(), placed }
     }
@@ -54,16 +54,16 @@ impl Description {
 /// A claim that was found.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
-    /// What the name stands for.
+    /// The object that the name stands for.
     pub of: String,
     pub description: Description,
     shares: Vec<LockHolder>,
-    /// When it was looked for, by [`clock::since_boot`].
+    /// When the claim was looked for, by [`clock::since_boot`].
     seen: Duration,
 }
 
 impl Claim {
-    /// Whether the same have a share of it.
+    /// Whether both have the same shares.
     pub fn is_as(&self, other: &Self) -> bool {
         self.shares == other.shares
     }
@@ -80,17 +80,17 @@ pub(crate) struct Share {
     since: Duration,
 }
 
-/// A request's name, where it is claimed.
+/// A request's name, and the place where it is claimed.
 #[derive(Clone, Copy)]
 pub(crate) struct Name<'a> {
     pub tool: &'a dyn BindLocks,
     pub call: &'a Call,
     pub at: &'a PoolRef,
-    /// The object that is named after it.
+    /// The object that is named after the name.
     pub target: LockTarget<'a>,
     /// The tag of this controller.
     pub tag: &'a str,
-    /// So long another controller has to make what it has claimed.
+    /// How long another controller may take to make what it has claimed.
     pub grace: Duration,
 }
 
@@ -99,7 +99,7 @@ impl Name<'_> {
         self.tool.locks(self.call, self.at)
     }
 
-    /// Claims the name; None if it stands for something else.
+    /// Claims the name; None if it stands for another object.
     pub fn claim(&self, of: &str, description: &Description) -> Result<Option<Share>> {
         let since = clock::since_boot();
         let text = String::from_utf8(to_bytes(description)?);
@@ -111,7 +111,7 @@ impl Name<'_> {
         Ok((locked == Locked::Now).then_some(Share { of, description, since }))
     }
 
-    /// What the name stands for; None if it is free.
+    /// The claim of the name; None if the name is free.
     ///
     /// # Errors
     /// Precondition: a later cephlet has claimed it.
@@ -119,16 +119,16 @@ impl Name<'_> {
         self.read(self.look()?)
     }
 
-    /// The shares that there are, before anything is made of them.
+    /// The present shares, before they are interpreted.
     pub fn look(&self) -> Result<Shares> {
         let seen = clock::since_boot();
         Ok((seen, self.locks().holders(self.target)?))
     }
 
-    /// What shares say.
+    /// The claim that these shares make up.
     ///
     /// # Errors
-    /// As those of [`Name::find`], but for those of the cluster.
+    /// Like [`Name::find`], except for the errors of the cluster.
     pub fn read(&self, (seen, shares): Shares) -> Result<Option<Claim>> {
         let Some(LockHolder { shared, .. }) = shares.first() else { return Ok(None) };
         let of = shared.clone().unwrap_or_default();
@@ -140,8 +140,8 @@ impl Name<'_> {
         Ok(Some(Claim { of, description: descriptions.swap_remove(0), shares, seen }))
     }
 
-    /// Calls `look` until what is claimed is there. If it is not there by the time its maker counts as dead,
-    /// which one of this controller does at once, the claim is released. None: the name can be claimed again.
+    /// Calls `look` until the claimed object exists. If it does not exist when its maker counts as dead (at
+    /// once, if the maker is this controller), the claim is released. None: the name can be claimed again.
     pub fn await_maker<T>(
         &self,
         claim: &Claim,
@@ -162,7 +162,7 @@ impl Name<'_> {
             return Ok(Some(found));
         }
         self.release(claim)?;
-        // It may have been made while the claim was released.
+        // The object may have been made while the claim was released.
         let found = look()?;
         if found.is_some() {
             self.claim(&claim.of, &claim.description)?;
@@ -170,8 +170,8 @@ impl Name<'_> {
         Ok(found)
     }
 
-    /// After the deed: whether the name stands for it. After a long time others may have taken the share
-    /// away.
+    /// Called after the object is made: whether the name stands for it. After a long time other controllers
+    /// may have taken the share away.
     pub fn confirm(&self, share: &Share) -> Result<bool> {
         if self.is_safe(share.since) {
             return Ok(true);
@@ -183,8 +183,8 @@ impl Name<'_> {
         }
     }
 
-    /// Gives the name back if the error says that nothing was made under the share, and nothing will be; else
-    /// one share of this controller stays, however often it tries. Gives the error.
+    /// Gives the name back if the error means that nothing was made under the share, and nothing will be.
+    /// Otherwise one share of this controller stays, however often it retries. Returns the error.
     pub fn give_back_after(&self, share: &Share, refusal: Error) -> Error {
         let is_over = !matches!(refusal.kind(), Kind::Timeout | Kind::Unavailable | Kind::Internal);
         let given_back = if is_over { self.give_back_own(share) } else { self.keep_one() };
@@ -208,9 +208,9 @@ impl Name<'_> {
         if others.is_empty() { self.give_back(&claim) } else { self.release(&claim) }
     }
 
-    /// Gives the name back when what it stood for was there after the claim was found, and is gone now.
-    /// Within a third of the grace no other controller can have claimed it, so the object goes. Later it
-    /// stays, empty, for the next of the name.
+    /// Gives the name back. The object that it stood for must have existed after the claim was found, and be
+    /// gone now. Within a third of the grace no other controller can have claimed the name, so the claim's
+    /// object is removed. Later the object stays, empty, for the next request with the name.
     pub fn give_back(&self, claim: &Claim) -> Result<()> {
         if !self.is_safe(claim.seen) {
             return self.release(claim);
@@ -229,7 +229,7 @@ impl Name<'_> {
         clock::since_boot().saturating_sub(since) < self.grace / SAFE_PART
     }
 
-    /// What to do about a claim of what will never be there again.
+    /// How the operator frees the name of an object that is gone for good.
     pub fn how_to_free(&self) -> String {
         let PoolRef { pool, namespace, .. } = self.at;
         let namespace =

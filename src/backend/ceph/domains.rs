@@ -1,6 +1,6 @@
-//! Which pools are in which domains, and in which of them a volume is made.
+//! Which pools are in which domains, and in which pool a volume is made.
 //!
-//! Where pools are is said by the first of three that speaks: the volume's own parameter, the clusters file,
+//! Domains come from the first of three sources that names any: the volume's parameter, the clusters file,
 //! the labels on the pools themselves (`ceph osd pool application set POOL rbd cephlet.zone eu-1`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,53 +20,53 @@ use crate::error::{Error, Result};
 use crate::sys::random;
 use crate::topology::Domains;
 
-/// So long the labels of a cluster's pools are remembered, unless nothing fits them.
+/// How long the labels of a cluster's pools are remembered, unless no pool fits.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// So long the free space is: it only weighs the pools against each other.
+/// How long the free space is remembered: it only weighs the pools against each other.
 const SPACE_REMEMBERED: Duration = Duration::from_secs(10);
 /// How the keys of labels on pools begin.
 const LABEL: &str = "cephlet.";
 
-/// From where a volume is to be reachable, as far as it is said in labels.
+/// The domains from which a volume is to be reachable, as far as labels express them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wishes {
-    /// In their order.
+    /// In the order of preference.
     preferred: Vec<Domains>,
-    /// From one of these at least.
+    /// The volume must be reachable from at least one of these.
     requisite: Vec<Domains>,
 }
 
-/// What a volume says of where it can be reached (parameter `topologyAccess`).
+/// From where a volume says that it is reachable (parameter `topologyAccess`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TopologyAccess {
-    /// Its domain, if that was asked for, and everywhere, if it was drawn from several.
+    /// From its domain, if that was asked for, and from everywhere, if it was drawn from several.
     #[default]
     Usual,
-    /// Its domain.
+    /// From its domain.
     Strict,
-    /// Everywhere.
+    /// From everywhere.
     Any,
 }
 
-/// Where a volume is to be.
+/// The choice for a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub pool: String,
     pub placed: Placed,
 }
 
-/// Pools of which one is as good as the other.
+/// Pools that are equally good.
 struct Round<'a> {
-    /// With what they have in common with what was asked for.
+    /// Each with the domains that it has in common with the request.
     pools: Vec<(&'a DomainPool, Domains)>,
-    /// The volume says in which domain it is.
+    /// Whether the volume states its domain.
     is_told: bool,
 }
 
 impl Wishes {
-    /// What a requirement says in labels of ours.
+    /// The wishes of a requirement, as far as it is written in labels of ours.
     pub fn new(plugin: &str, requirement: &TopologyRequirement) -> Self {
-        // Nodes that differ only in what is no label of ours are in the same domains.
+        // Nodes that differ only in other labels are in the same domains.
         let read = |topologies: &[BTreeMap<String, String>]| -> Vec<Domains> {
             let mut all: Vec<Domains> = Vec::new();
             for domains in topologies.iter().map(|segments| Domains::of_segments(plugin, segments)) {
@@ -79,21 +79,21 @@ impl Wishes {
         Self { preferred: read(&requirement.preferred), requisite: read(&requirement.requisite) }
     }
 
-    /// What can be reached from these segments.
+    /// The pools that can be reached from these segments.
     pub fn within(plugin: &str, segments: &BTreeMap<String, String>) -> Self {
         let requisite = vec![segments.clone()];
         Self::new(plugin, &TopologyRequirement { requisite, preferred: Vec::new() })
     }
 
-    /// Whether no label of ours is in them.
+    /// Whether the wishes contain no label of ours.
     pub fn is_empty(&self) -> bool {
         self.preferred.is_empty() && self.requisite.is_empty()
     }
 
-    /// The pools that fit, the better ones first: those of each preferred topology, then all that fit a
-    /// requisite one, or all there are where none is requisite. One that is preferred and fits no requisite
-    /// one is out. A pool fits what contradicts none of its domains and has one of them; one without domains
-    /// is reachable from everywhere.
+    /// The pools that fit, the better ones first: those of each preferred topology, then those of all
+    /// requisite ones, or all pools if none is requisite. A preferred pool that fits no requisite topology is
+    /// left out. A pool fits a topology that contradicts none of its domains and has one of them; a pool
+    /// without domains is reachable from everywhere.
     fn rounds<'a>(&self, pools: &'a [DomainPool]) -> Vec<Round<'a>> {
         let fitting = |asked: &[Domains]| -> Vec<(&'a DomainPool, Domains)> {
             let fit = |pool: &'a DomainPool| match pool.domains.is_empty() {
@@ -175,7 +175,7 @@ pub(crate) fn parse_constrained_pools(text: &str) -> Result<Vec<DomainPool>> {
     }
 }
 
-/// What is remembered of the pools of clusters, by the clusters' names.
+/// What is remembered about the pools of clusters, by the clusters' names.
 #[derive(Debug)]
 pub(crate) struct DomainPools {
     labelled: Cache<String, Arc<Vec<DomainPool>>>,
@@ -188,16 +188,16 @@ impl Default for DomainPools {
     }
 }
 
-/// Where a volume is wanted.
+/// A question for a pool.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub monitors: Door<'a>,
     /// The pools that the volume's own parameter names.
     pub constrained: &'a [DomainPool],
-    /// The pool that takes the data where a pool has none of its own for that.
+    /// The pool for the data, if the chosen pool has no data pool of its own.
     pub data_pool: Option<&'a str>,
     pub wishes: &'a Wishes,
-    /// The pool where nobody says of any pool in which domain it is.
+    /// The pool if no source names the domain of any pool.
     pub otherwise: &'a str,
 }
 
@@ -209,10 +209,10 @@ impl Asked<'_> {
 }
 
 impl DomainPools {
-    /// Chooses a pool, that of the volume's `source` if it fits.
+    /// Chooses a pool: the pool of the volume's `source`, if it fits.
     ///
     /// # Errors
-    /// No space: no pool fits, or those that do are full.
+    /// No space: no pool fits, or the fitting pools are full.
     pub fn choose(&self, asked: &Asked<'_>, access: TopologyAccess, source: Option<&str>) -> Result<Choice> {
         let pools = self.fitting(asked)?;
         let rounds = asked.wishes.rounds(&pools);
@@ -237,7 +237,7 @@ impl DomainPools {
         Ok(Choice { pool: pool.name.clone(), placed: Placed { domains, data_pool: pool.data_pool.clone() } })
     }
 
-    /// The largest room that one of the pools has which fit: they may be on the same disks. None fits: none.
+    /// The largest room of a fitting pool, not the sum, as pools may share disks. Zero if no pool fits.
     pub fn room(&self, asked: &Asked<'_>) -> Result<FreeSpace> {
         let pools = self.all(asked)?;
         let rounds = asked.wishes.rounds(&pools);
@@ -248,7 +248,7 @@ impl DomainPools {
         Ok(rooms.filter(|room| !room.full).max_by_key(|room| room.available).unwrap_or(none))
     }
 
-    /// The pools, of which some fit. A pool may have got its label a moment ago.
+    /// The pools, of which some fit. If none does, the labels are read again: one may be new.
     fn fitting(&self, asked: &Asked<'_>) -> Result<Arc<Vec<DomainPool>>> {
         let fits = |pools: &[DomainPool]| asked.wishes.rounds(pools).iter().any(|it| !it.pools.is_empty());
         let pools = self.all(asked)?;
@@ -260,7 +260,7 @@ impl DomainPools {
         if fits(&pools) { Ok(pools) } else { Err(unfit(asked, &pools)) }
     }
 
-    /// What the first says of pools that speaks. Where nobody does it is the usual pool, for everywhere.
+    /// The pools of the first source that names any. If none does, the usual pool, reachable from everywhere.
     fn all(&self, asked: &Asked<'_>) -> Result<Arc<Vec<DomainPool>>> {
         let cluster = &asked.monitors.access.cluster;
         for told in [asked.constrained, &cluster.domain_pools] {
@@ -284,8 +284,8 @@ impl DomainPools {
         Ok(if pools.is_empty() { Arc::new(vec![usual()]) } else { pools })
     }
 
-    /// Draws one of the pools, weighted by their free space; None if they are full, or none. Of one that is
-    /// alone in all rounds nobody is asked for its space.
+    /// Draws one of the pools, weighted by their free space; None if all are full, or there are none. If
+    /// there is only one pool in all rounds, its space is not asked for.
     fn draw(&self, asked: &Asked<'_>, round: &Round<'_>, is_alone: bool) -> Result<Option<usize>> {
         if is_alone || round.pools.is_empty() {
             return Ok((!round.pools.is_empty()).then_some(0));
@@ -294,7 +294,7 @@ impl DomainPools {
         let ask = || asked.monitors.free_spaces().map(Arc::new);
         let mut spaces = self.space.get_or_ask(cluster.clone(), ask)?;
         if round.pools.iter().any(|(pool, _)| !spaces.contains_key(asked.data_pool(pool))) {
-            // It may have been made, or renamed, a moment ago.
+            // The pool may have been made, or renamed, a moment ago.
             self.space.forget(cluster);
             spaces = self.space.get_or_ask(cluster.clone(), ask)?;
         }
@@ -306,13 +306,13 @@ impl DomainPools {
         Ok(pick(&weights, u64::from_str_radix(&digits, 16).unwrap_or_default()))
     }
 
-    /// The labels of a cluster's pools may be out of date: they are asked for anew.
+    /// Called if the labels of a cluster's pools may be out of date: they are read again.
     pub fn forget(&self, cluster: &str) {
         self.labelled.forget(&cluster.to_string());
     }
 }
 
-/// A pool with its labels; None for one that has none that is a domain.
+/// A pool with its domains; None if its labels name no domain, or are wrong.
 fn labelled(pool: &ListedPool) -> Option<DomainPool> {
     let labels =
         pool.labels.iter().filter_map(|(key, value)| Some((key.strip_prefix(LABEL)?, value.as_str())));

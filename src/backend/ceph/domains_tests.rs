@@ -21,7 +21,7 @@ fn wishes(preferred: &[&str], requisite: &[&str]) -> Wishes {
     Wishes { preferred: all(preferred), requisite: all(requisite) }
 }
 
-/// The rounds as text: the pools with what they have in common with the wish, and `!` where that is told.
+/// The rounds as text: the pools with their domains in common with the wish, and `!` for a stated domain.
 fn rounds(wishes: &Wishes, pools: &[DomainPool]) -> Vec<String> {
     let show = |round: &Round<'_>| {
         let pools: Vec<String> = round.pools.iter().map(|(pool, at)| format!("{}:{at}", pool.name)).collect();

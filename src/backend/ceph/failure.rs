@@ -1,9 +1,8 @@
-//! What the failures of Ceph's tools mean, as far as they mean the same whatever was asked. Tried with Ceph
-//! 16.2.
+//! The meaning of those failures of Ceph's tools that do not depend on the command. Tried with Ceph 16.2.
 //!
-//! `rbd` ends with an errno as its status, but with 1 for EPERM and for much else; `rados` always with 1;
-//! `ceph` with an errno where the cluster has refused, and with 1 or 13 where it could not connect. So texts
-//! are looked at, and the status where it is beyond doubt.
+//! `rbd` exits with an errno, but with 1 for EPERM and for much else; `rados` always with 1; `ceph` with an
+//! errno if the cluster has refused, and with 1 or 13 if it could not connect. So the texts decide, and the
+//! status only where it is unambiguous.
 //!
 //! | | `rbd` | `rados` | `ceph` |
 //! |---|---|---|---|
@@ -18,7 +17,7 @@ use super::ClusterAccess;
 use crate::error::{Cause, Error, Kind};
 use crate::exec::{CommandError, Why};
 
-/// A command that did not end well, and for whom it ran.
+/// A command that failed, and the access that it used.
 #[derive(Debug)]
 pub struct Failure(Box<Inner>);
 
@@ -28,7 +27,7 @@ struct Inner {
     error: CommandError,
 }
 
-/// Why a tool has failed, where that has nothing to do with what it was asked.
+/// Why a tool has failed, for reasons that do not depend on the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// No monitor answers.
@@ -47,8 +46,8 @@ pub enum Reason {
     Blocklisted,
 }
 
-/// The user is unknown or has another key. `rbd` says no more than that it could not connect, and ends with
-/// 13 or with 1.
+/// The user is unknown or has another key. `rbd` prints only that it could not connect, and exits with 13 or
+/// with 1.
 const REFUSED: [&str; 9] = [
     "handle_auth_bad_method",
     "failed to decode key",
@@ -61,7 +60,7 @@ const REFUSED: [&str; 9] = [
     "couldn't connect to cluster: (1)",
 ];
 
-/// No monitor answers, or none is found. `rados` says "failed to fetch mon config" for all reasons.
+/// No monitor answers, or none is found. `rados` prints "failed to fetch mon config" for all reasons.
 const UNREACHABLE: [&str; 9] = [
     "couldn't connect to the cluster",
     "couldn't connect to cluster",
@@ -74,7 +73,7 @@ const UNREACHABLE: [&str; 9] = [
     "Cluster connection interrupted or timed out",
 ];
 
-/// All that `ceph` says where no monitor answers. A line of its own: others end with these words.
+/// All that `ceph` prints if no monitor answers. It is a whole line: other messages end with these words.
 const CEPH_UNREACHABLE: &str = "timed out";
 
 const TIMED_OUT: &str = "(110) Connection timed out";
@@ -91,7 +90,7 @@ impl Failure {
         Self(Box::new(Inner { access: access.clone(), error }))
     }
 
-    /// What it wrote all the same, before it failed.
+    /// What the tool wrote to stdout before it failed.
     pub fn stdout(&self) -> &[u8] {
         match &self.0.error.why {
             Why::Failed { stdout, .. } => stdout,
@@ -104,19 +103,19 @@ impl Failure {
         self.0.error.status()
     }
 
-    /// Whether the last 4 KiB of what the tool said to stderr have this text.
+    /// Whether the last 4 KiB of the tool's stderr contain this text.
     pub fn says(&self, text: &str) -> bool {
         self.stderr().contains(text)
     }
 
-    /// What stands between these two texts in what the tool said.
+    /// The text between these two in the tool's stderr.
     pub fn between(&self, before: &str, after: &str) -> Option<&str> {
         let (_, rest) = self.stderr().split_once(before)?;
         rest.split_once(after).map(|(between, _)| between)
     }
 
-    /// Why the tool could not do its work at all, if that is it. What its status would mean otherwise (2 for
-    /// "no such image", 22 for a wrong argument) means nothing then.
+    /// Why the tool could not work at all, if that is the cause. Then the usual meaning of its status (2 for
+    /// "no such image", 22 for a wrong argument) does not apply.
     pub fn reason(&self) -> Option<Reason> {
         match self.0.error.why {
             Why::TimedOut { .. } | Why::NoAnswer(_) => Some(Reason::Hung),
@@ -125,12 +124,12 @@ impl Failure {
         }
     }
 
-    /// What it means to the caller. `context` is what was being done, and to which volume.
+    /// The error for the caller. `context` says what was being done, and to which volume.
     pub fn into_error(self, context: impl fmt::Display) -> Error {
         self.into_bare_error().context(context)
     }
 
-    /// The same without what was being done.
+    /// The error for the caller, without context.
     pub fn into_bare_error(self) -> Error {
         match self.reason() {
             Some(reason) => self.explain(reason),
@@ -147,8 +146,8 @@ impl Failure {
         }
     }
 
-    /// In the order of the tool's own steps: who could not connect was refused nothing else. What `ceph` says
-    /// of a command comes first: it looks for a keyring also where it was given a key.
+    /// The order is that of the tool's own steps: if it could not connect, no later step failed. `ceph`'s
+    /// answer to a command comes first: it looks for a keyring even if it was given a key.
     fn reason_of(&self, status: i32) -> Option<Reason> {
         let says = |texts: &[&str]| texts.iter().any(|text| self.says(text));
         let unreachable = self.stderr().lines().any(|line| line.trim() == CEPH_UNREACHABLE);
@@ -189,7 +188,7 @@ impl Reason {
 }
 
 impl Inner {
-    /// What has happened and what to look at.
+    /// What has happened, and what the operator should check.
     fn advice(&self, reason: Reason) -> String {
         let (cluster, monitors) = (format!("cluster {:?}", self.access.cluster.name), self.monitors());
         let user = format!("client.{}", self.access.credentials.user);
@@ -233,7 +232,7 @@ impl Inner {
         if monitors.is_empty() { String::from("of its ceph.conf") } else { monitors }
     }
 
-    /// A failure that has to do with what was asked, or with this host.
+    /// A failure that depends on the command, or on this host.
     fn rest(self) -> Error {
         let whose = format!("cluster {:?} (monitors {})", self.access.cluster.name, self.monitors());
         let waited = matches!(self.error.why, Why::Expired(_) | Why::StillRunning(_));
@@ -241,7 +240,7 @@ impl Inner {
         if waited { error.context(whose) } else { error }
     }
 
-    /// The libraries log to stderr too, in no order with what the tool itself says, which is for people.
+    /// Drops log lines: libraries log to stderr too, mixed with the tool's own message, which is for people.
     fn without_log_lines(mut self) -> Self {
         let is_log = |line: &str| line.starts_with("20") && line.as_bytes().get(10) == Some(&b'T');
         if let Why::Failed { stderr_tail, .. } = &mut self.error.why {

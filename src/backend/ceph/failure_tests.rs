@@ -1,4 +1,4 @@
-//! What Ceph 16.2 really said.
+//! Answers as Ceph 16.2 gave them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,10 +28,10 @@ fn failure(status: i32, stderr: &str) -> Failure {
     Programs::new(runner, None).run(&Call::internal("test"), &access(), &cmd).unwrap_err()
 }
 
-/// A library's log: it stands before, after or within what the tool itself says.
+/// A library's log line: it appears before, after or within the tool's own message.
 const BAD_METHOD: &str = "2026-11-21T08:49:20.190+0000 7fd91f5726c0 -1 monclient(hunting): \
                           handle_auth_bad_method server allowed_methods [2] but i only support [2,1]\n";
-/// Of a keyring that nobody needs, as a key file was given.
+/// About a keyring that is not needed, as a key file was given.
 const NO_KEYRING: &str = "2026-11-24T22:07:36.289+0000 7fbb8c3ff6c0 -1 auth: unable to find a keyring on \
                           /etc/ceph/keyring,: (2) No such file or directory\n";
 const AUTHENTICATE: &str =
@@ -42,7 +42,7 @@ const NO_TRASH: &str = "2026-11-22T02:27:36.781+0000 7fb9eb7fe6c0 -1 librbd::tra
                         0x7fb9dc016720 handle_trash_add: failed to add image to trash: (122) Disk quota \
                         exceeded\n";
 
-/// What a tool ends with, and what it says: a log line and its own words.
+/// The exit status of a tool, a log line, and its own words.
 type Answer = (i32, &'static str, &'static str);
 
 #[track_caller]
@@ -62,7 +62,7 @@ fn all_mean(reason: Reason, kind: Kind, parts: &[&str], answers: &[Answer]) {
 
 #[test]
 fn no_monitor_answers() {
-    // Nobody listens there, or a monitor that is stopped: no tool tells one from the other.
+    // No process listens there, or the monitor is stopped: no tool tells the two apart.
     let parts = ["v1:10.0.0.1:6789", "check that they run"];
     all_mean(
         Reason::Unreachable,
@@ -79,7 +79,7 @@ fn no_monitor_answers() {
             (1, AUTHENTICATE, "couldn't connect to cluster: (110) Connection timed out\n"),
             (1, "", "timed out\n"),
             (1, "", "Cluster connection interrupted or timed out\n"),
-            // As later versions of `ceph` say it.
+            // The message of later versions of `ceph`.
             (1, "", "[errno 110] RADOS timed out (error connecting to the cluster)\n"),
             (22, "", "unable to parse addrs in 'nohost'\nrbd: couldn't connect to the cluster!\n"),
         ],
@@ -156,7 +156,7 @@ fn a_cluster_that_is_full() {
 
 #[test]
 fn osds_that_do_not_answer() {
-    // A pool that has been full for a while is no different.
+    // A pool that has been full for a while gives the same answers.
     let parts = ["OSDs", "v1:10.0.0.1:6789", "ceph health detail"];
     all_mean(
         Reason::Stalled,

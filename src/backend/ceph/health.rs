@@ -1,5 +1,5 @@
-//! Whether a cluster lets volumes go on: clients that it has shut out, pools that are full. What is the same
-//! for all volumes of a pool is remembered for a moment: orchestrators ask for one after the other.
+//! Whether a cluster lets volumes work: clients that it has shut out, pools that are full. Answers that hold
+//! for all volumes of a pool are remembered for a moment: orchestrators ask about one volume after the other.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::ids;
 
 const REMEMBERED: Duration = Duration::from_secs(10);
 
-/// A pool is nearly full for a volume when less than one of so many parts of the volume's size is left.
+/// A pool is nearly full for a volume if less than this part (1/20) of the volume's size is left.
 const NEARLY_FULL: u64 = 20;
 
-/// What was asked for one volume and holds for others.
+/// Answers that were asked for one volume and hold for others.
 #[derive(Debug)]
 pub(crate) struct Health {
     /// By cluster and pool.

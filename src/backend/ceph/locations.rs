@@ -1,5 +1,5 @@
-//! Which pools and namespaces there are to list: those the operator named, else those the cluster reports,
-//! which is remembered for a while, so that a page of a list costs no more than its pools.
+//! The pools and namespaces to list: those that the operator named, else those that the cluster reports. Its
+//! report is remembered for a while, so that a page of a list costs no more than its pools.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::error::{Error, Kind, Result};
 use crate::ids::{self, Place};
 use crate::secrets::Secrets;
 
-/// So long pools and namespaces of a cluster are remembered.
+/// How long the pools and namespaces of a cluster are remembered.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// A pool and a namespace.
 type Pair = (String, String);
 
-/// What is remembered of clusters, by their names.
+/// What is remembered about clusters, by their names.
 #[derive(Debug)]
 pub(crate) struct Locations {
     reported: Cache<String, Arc<BTreeSet<Pair>>>,
@@ -48,12 +48,12 @@ pub(crate) struct Question<'a> {
 }
 
 impl Locations {
-    /// There are volumes here.
+    /// Notes that there are volumes at this place.
     pub fn note(&self, place: &Place) {
         self.used.lock().insert(used(place));
     }
 
-    /// The place could not be listed, it may be gone: the next list asks anew what there is.
+    /// Called if the place could not be listed: it may be gone, so the next list asks the cluster again.
     pub fn forget_unlisted(&self, place: &Place, error: &Error) {
         self.reported.forget(&place.cluster);
         if matches!(error.kind(), Kind::InvalidArgument | Kind::Precondition | Kind::NotFound) {
@@ -61,8 +61,8 @@ impl Locations {
         }
     }
 
-    /// Everywhere in all clusters with credentials of their own that can have keys behind `after`, in the
-    /// order of the keys. Clusters that cannot are not asked for their pools.
+    /// The locations that can have keys after `after`, in the order of the keys, in all clusters with
+    /// credentials of their own. A cluster that cannot have such keys is not asked for its pools.
     pub fn after(&self, question: &Question<'_>, after: &str) -> Result<Vec<PoolRef>> {
         let Question { backend, clusters, .. } = question;
         let mut found = BTreeMap::new();
@@ -73,13 +73,13 @@ impl Locations {
             let here = self
                 .of_cluster(question, cluster)
                 .map_err(|error| error.context(format_args!("list cluster {:?}", cluster.name)))?;
-            // No such key begins another, so what lies at a place sorts by the place first.
+            // No such key is a prefix of another, so keys sort by their places first.
             found.extend(here.into_iter().map(|at| (at.place(backend).key(""), at)));
         }
         Ok(found.into_iter().filter(|(prefix, _)| !is_over(prefix, after)).map(|(_, at)| at).collect())
     }
 
-    /// Everywhere in a cluster with credentials of its own.
+    /// All locations in a cluster with credentials of its own.
     pub fn of_cluster(&self, question: &Question<'_>, cluster: &Arc<Cluster>) -> Result<Vec<PoolRef>> {
         let access = ClusterAccess::new(Arc::clone(cluster), &Secrets::default())?;
         let ask = || reported(question, &access).map(Arc::new);
@@ -101,7 +101,7 @@ impl Locations {
     }
 }
 
-/// The pools that were named, else all; with the namespaces that are there and allowed.
+/// The pools that were named, else all pools, with their existing and allowed namespaces.
 fn reported(question: &Question<'_>, access: &ClusterAccess) -> Result<BTreeSet<Pair>> {
     let cluster = &access.cluster;
     let pools = cluster.named_pools();
@@ -124,7 +124,7 @@ fn reported(question: &Question<'_>, access: &ClusterAccess) -> Result<BTreeSet<
                 let all = others.into_iter().chain([String::new()]);
                 pairs.extend(all.map(|namespace| (at.pool.clone(), namespace)));
             }
-            // One that this user may not look into, and that nobody named, has no volumes of ours.
+            // A pool that was not named, and that this user may not read, has no volumes of ours.
             Err(error) if !named && error.kind() == Kind::Precondition => {
                 log::debug!("pool {:?} of cluster {:?} is passed over: {error}", at.pool, cluster.name);
                 refusal = Some(error);
@@ -132,7 +132,7 @@ fn reported(question: &Question<'_>, access: &ClusterAccess) -> Result<BTreeSet<
             Err(error) => return Err(error),
         }
     }
-    // A user who may look into none at all is set up wrongly.
+    // If the user may read no pool at all, the setup is wrong.
     match refusal {
         Some(refusal) if pairs.is_empty() => Err(refusal),
         _ => Ok(pairs),
@@ -141,7 +141,7 @@ fn reported(question: &Question<'_>, access: &ClusterAccess) -> Result<BTreeSet<
 
 fn namespaces(question: &Question<'_>, at: &PoolRef, named: bool) -> Result<Vec<String>> {
     match at.access.cluster.namespaces.as_slice() {
-        // Only the default one: nothing to ask for.
+        // Only the default namespace is allowed, so there is nothing to ask for.
         [only] if only.is_empty() && named => Ok(Vec::new()),
         _ => question.tool.namespaces(question.call, at),
     }
@@ -151,7 +151,7 @@ fn used(place: &Place) -> (String, Pair) {
     (place.cluster.clone(), (place.pool.clone(), place.namespace.clone()))
 }
 
-/// Whether all keys that begin with `prefix` lie before `after`, or are `after` at most.
+/// Whether all keys that begin with `prefix` sort before `after`.
 fn is_over(prefix: &str, after: &str) -> bool {
     prefix < after && !after.starts_with(prefix)
 }

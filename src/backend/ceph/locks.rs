@@ -1,23 +1,23 @@
-//! Locks on objects, kept by the cluster: true compare-and-swaps, which outlive whoever took them.
+//! Locks on objects, kept by the cluster: true compare-and-swaps, which outlive their holders.
 
 use crate::backend::ceph::PoolRef;
 use crate::dispatch::Call;
 use crate::error::Result;
 
-/// A lock of ours on an object: kept by the cluster, no process needs to live for it.
+/// A lock of ours on an object: the cluster keeps it, so no process has to live for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockRequest {
-    /// Who holds it: a node, or a controller's purpose.
+    /// The holder: a node, or a controller's purpose.
     pub cookie: String,
     /// What it is for. Text without line ends.
     pub description: String,
-    /// Others may hold it too, if they say this same tag; None for nobody else.
+    /// Others with this same tag may hold the lock too; None for an exclusive lock.
     pub shared: Option<String>,
-    /// After this many seconds it is no longer held; None for ever.
+    /// The lock expires after this many seconds; None for never.
     pub seconds: Option<u64>,
 }
 
-/// One who holds a lock, as the cluster reports it.
+/// A lock holder, as the cluster reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
     /// As it was taken.
@@ -32,16 +32,16 @@ pub struct LockHolder {
     pub address: String,
 }
 
-/// A lock as it is, and was.
+/// The present state of a lock, and whether it has ever been held.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockState {
-    /// Somebody holds it, or did.
+    /// The lock is held, or was held before.
     pub is_known: bool,
-    /// Who holds it.
+    /// The present holders.
     pub holders: Vec<LockHolder>,
 }
 
-/// What carries a lock.
+/// The object that carries a lock, by its purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockTarget<'a> {
     /// The header of the image of this id: the attachment of a volume. Dies with the image.
@@ -50,8 +50,8 @@ pub enum LockTarget<'a> {
     Clients(&'a str),
     /// The same header: the one client that may write to the image, by librbd's and the kernel's own lock.
     Owner(&'a str),
-    /// The pool's directory of images, which is always there: who holds it may remove what a killed creation
-    /// has left of an image of this name.
+    /// The pool's directory of images, which always exists: the holder may remove what a killed creation has
+    /// left of an image of this name.
     BareName(&'a str),
     /// The [claim](super::claim) of a snapshot's name, by its key.
     SnapshotName(&'a str),
@@ -78,13 +78,13 @@ impl LockTarget<'_> {
 pub enum Locked {
     /// It is held now.
     Now,
-    /// Somebody holds it, perhaps the same.
+    /// It was held already, perhaps by the same holder.
     Held,
 }
 
-/// What the locks of a pool and namespace are asked of, within a call.
+/// Gives access to the locks of a pool and namespace, within a call.
 pub trait BindLocks {
-    /// The locks there.
+    /// The locks at this place.
     fn locks<'a>(&'a self, call: &'a Call, at: &'a PoolRef) -> Box<dyn LockTool + 'a>;
 }
 
@@ -93,19 +93,19 @@ pub trait LockTool {
     /// Takes a lock of ours.
     fn lock(&self, target: LockTarget<'_>, request: &LockRequest) -> Result<Locked>;
 
-    /// A lock as it is; where the object is absent it was never held.
+    /// The state of a lock; if the object is absent, the lock was never held.
     fn lock_state(&self, target: LockTarget<'_>) -> Result<LockState>;
 
-    /// Who holds it.
+    /// The holders of a lock.
     fn holders(&self, target: LockTarget<'_>) -> Result<Vec<LockHolder>> {
         Ok(self.lock_state(target)?.holders)
     }
 
-    /// Takes a lock from its holder. One that is held no longer is no error.
+    /// Takes a lock from its holder. If the holder no longer has it, that is no error.
     fn unlock(&self, target: LockTarget<'_>, holder: &LockHolder) -> Result<()>;
 
     /// Removes the object that carries a lock: the name of a deleted snapshot or volume, or what a lock on a
-    /// header left behind that was deleted meanwhile. The header of an image that exists is refused. An
-    /// object that is there no longer is no error.
+    /// header leaves behind if the image is deleted meanwhile. Refuses the header of an image that exists. A
+    /// missing object is no error.
     fn remove_lockable(&self, target: LockTarget<'_>) -> Result<()>;
 }

@@ -1,5 +1,5 @@
-//! What every backend on Ceph shares: who asks which cluster, and how a Ceph tool is run and its failure
-//! understood.
+//! Common to every backend on Ceph: access to clusters, running Ceph's tools, and the meaning of their
+//! failures.
 
 pub(crate) mod cache;
 pub(crate) mod claim;
@@ -31,8 +31,8 @@ use crate::exec::{Class, Cmd, Output, Runner, Tool};
 use crate::secrets::Secrets;
 
 /// How long a tool tries to reach the cluster, in seconds: less than any deadline of ours, so that it can
-/// still say what it failed at, and longer than monitors take to elect a leader. By default a tool tries for
-/// five minutes.
+/// still report why it failed, and longer than monitors take to elect a leader. The tools' default is five
+/// minutes.
 const CONNECT_SECONDS: &str = "20";
 
 /// A cluster and the credentials to reach it with.
@@ -40,9 +40,9 @@ const CONNECT_SECONDS: &str = "20";
 pub struct ClusterAccess {
     /// The cluster.
     pub cluster: Arc<Cluster>,
-    /// Who asks.
+    /// The user that asks.
     pub credentials: Credentials,
-    /// What the commands are counted as ([`Cmd::within`]): usually those of a cluster together.
+    /// The bulkhead that the commands count against ([`Cmd::within`]): usually one per cluster.
     pub bulkhead: Bulkhead,
 }
 
@@ -57,8 +57,8 @@ impl ClusterAccess {
         Ok(Self { cluster, credentials, bulkhead })
     }
 
-    /// A Ceph tool with what it needs to reach the cluster: `-c CONF`, or `-c /dev/null -m MONITORS`; `--id
-    /// USER`, and `--keyfile` with the key in memory, where it is not the tool's business to find it.
+    /// A Ceph tool with its options to reach the cluster: `-c CONF`, or `-c /dev/null -m MONITORS`; `--id
+    /// USER`, and `--keyfile` with the key in memory, unless the tool has to find the key itself.
     pub fn command(&self, tool: Tool, class: Class) -> Cmd {
         let cmd = Cmd::new(tool, class).within(Arc::clone(&self.bulkhead));
         let cmd = match &self.cluster.conf {
@@ -71,14 +71,14 @@ impl ClusterAccess {
             None => cmd,
         };
         match tool {
-            // The Python program has an option of its own and does not heed the other.
+            // The Python program has its own option and ignores the other.
             Tool::Ceph => cmd.args(["--connect-timeout", CONNECT_SECONDS]),
             _ => cmd.args(["--client-mount-timeout", CONNECT_SECONDS]),
         }
         .after_access()
     }
 
-    /// Whether the credentials are the cluster's own, and not a request's.
+    /// Whether the credentials are the cluster's own, not a request's.
     pub fn is_own(&self) -> bool {
         self.cluster.credentials.as_ref() == Some(&self.credentials)
     }
@@ -92,7 +92,7 @@ impl ClusterAccess {
     }
 }
 
-/// The programs by which clusters are asked, and the session that stands in for them where there is one.
+/// The programs that ask clusters, and the session that replaces them, if there is one.
 #[derive(Clone)]
 pub struct Programs {
     runner: Arc<dyn Runner>,
@@ -120,12 +120,12 @@ impl Programs {
         answer.map_err(|error| Failure::new(access, error))
     }
 
-    /// The same, always by a process.
+    /// The same, but always with a process.
     fn start(&self, call: &Call, access: &ClusterAccess, cmd: &Cmd) -> Result<Output, Failure> {
         self.runner.run(call, cmd).map_err(|error| Failure::new(access, error))
     }
 
-    /// Ends the session after what is under way.
+    /// Ends the session once its requests have ended.
     pub fn end(&self) {
         self.session.iter().for_each(|session| session.end());
     }
@@ -154,7 +154,7 @@ fn unreadable(command: &str, error: &serde_json::Error) -> Error {
     Error::internal(format!("`{command}` printed what cephlet cannot read: {error}"))
 }
 
-/// What is asked of a cluster that is about no volume.
+/// Questions to a cluster that concern no volume.
 pub trait ClusterTool: Send + Sync {
     /// Its monitors and its manager.
     fn monitors(&self) -> &dyn Monitors;

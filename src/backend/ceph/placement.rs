@@ -1,5 +1,5 @@
-//! Where volumes live: which cluster, pool and namespace an ID or the parameters of a request mean, and with
-//! whose key they are reached.
+//! Where volumes live: the cluster, pool and namespace that an ID or the parameters of a request name, and
+//! the key to reach them with.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::ids::Place;
 use crate::secrets::Secrets;
 
-/// A pool and a namespace (empty for none) of a cluster, and with whose credentials they are reached.
+/// A pool and a namespace (empty for none) of a cluster, and the credentials to reach them.
 #[derive(Clone, Debug)]
 pub struct PoolRef {
     /// The cluster and the credentials.
@@ -21,7 +21,7 @@ pub struct PoolRef {
 }
 
 impl PoolRef {
-    /// The place it is, for volumes of this backend.
+    /// The place for volumes of this backend.
     pub fn place(&self, backend: &str) -> Place {
         Place {
             backend: backend.into(),
@@ -37,8 +37,8 @@ impl PoolRef {
         if namespace.is_empty() { pool.clone() } else { format!("{pool}/{namespace}") }
     }
 
-    /// The same with the credentials that its cluster has now, which may be others than when it was made.
-    /// None if the cluster is no longer set up.
+    /// The same pool with the present credentials of its cluster, which may have changed since. None if the
+    /// cluster is no longer set up.
     pub fn renewed(&self, clusters: &Clusters) -> Result<Option<Self>> {
         let Some(cluster) = clusters.find(&self.access.cluster.name)? else { return Ok(None) };
         if !self.access.is_own() {
@@ -49,7 +49,7 @@ impl PoolRef {
 }
 
 impl std::fmt::Display for PoolRef {
-    /// For people. Without the namespace the same names elsewhere would read alike.
+    /// For people. With the namespace, as the same pool and volume names may exist in several namespaces.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.namespace.as_str() {
             "" => write!(f, "pool {:?}", self.pool),
@@ -58,20 +58,20 @@ impl std::fmt::Display for PoolRef {
     }
 }
 
-/// Where a request wants a new volume, as far as it says so.
+/// The place that a request asks for, as far as it names one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlacementWish<'a> {
     pub cluster: Option<&'a str>,
     pub pool: Option<&'a str>,
     pub namespace: &'a str,
-    /// The pool where neither the request nor the cluster names one.
+    /// The pool if neither the request nor the cluster names one.
     pub usual_pool: &'a str,
 }
 
-/// How a place is reached: with a request's secrets, or the cluster's own key.
+/// The access to a place: with a request's secrets, or the cluster's own key.
 pub(crate) fn locate(clusters: &Clusters, place: &Place, secrets: &Secrets) -> Result<PoolRef> {
     let cluster = known(clusters, &place.cluster)?;
-    // A pool that was removed need not be among those that may be used.
+    // A removed pool need not be among the allowed pools.
     if !cluster.allows(&place.pool, &place.namespace) && !cluster.removed_pools.contains(&place.pool) {
         return Err(Error::precondition(format!(
             "pool {:?} with namespace {:?} is not among those allowed for cluster {:?}: allow it in the file \
@@ -101,7 +101,7 @@ pub(crate) fn choose(clusters: &Clusters, backend: &str, asked: &PlacementWish<'
     Ok(Place { backend: backend.into(), cluster, pool: pool.into(), namespace: asked.namespace.into() })
 }
 
-/// Where the name of a new volume of `backend` is registered whose pool topology chooses.
+/// Where the name of a new volume of `backend` is registered if topology chooses the volume's pool.
 pub(crate) fn choose_registry(
     clusters: &Clusters,
     backend: &str,
@@ -111,10 +111,10 @@ pub(crate) fn choose_registry(
     choose(clusters, backend, &PlacementWish { pool: asked.pool.or(cluster.registry.as_deref()), ..*asked })
 }
 
-/// The name of the cluster that a request means: the one it names, or the only one there is. Not by the name
-/// that another site has for it: the request may mean that site, whose data this one does not have.
+/// The name of the cluster that a request means: the one it names, or the only one there is. A name that only
+/// other sites use is refused: the request may mean that site, whose data this cluster does not have.
 pub(super) fn choose_cluster(clusters: &Clusters, asked: Option<&str>) -> Result<String> {
-    // Those that cannot be used just now count too: where a volume goes must not depend on that.
+    // Clusters that are unusable at the moment count too: the place of a volume must not depend on that.
     let names: Vec<String> = clusters.entries().into_iter().map(|(name, _)| name).collect();
     match (asked, names.as_slice()) {
         (Some(name), _) => match clusters.canonical(name) {

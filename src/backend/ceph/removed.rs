@@ -1,6 +1,6 @@
-//! Pools that were removed with all that was in them. The operator says so in the clusters file
-//! (`removed_pools`): without that word a pool that is not there is a mistake in the configuration, and what
-//! is in it is not absent. The word counts only while the cluster says that there is no such pool.
+//! Pools that were removed with all their contents. The operator lists them in the clusters file
+//! (`removed_pools`): a missing pool that is not listed is a configuration error, and its volumes do not
+//! count as absent. The entry counts only while the cluster reports that there is no such pool.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::dispatch::Call;
 use crate::error::Result;
 use crate::secrets::Secrets;
 
-/// Whether the pool was removed: the operator says so, and the cluster has none of that name.
+/// Whether the pool was removed: the operator lists it, and the cluster has no pool of that name.
 ///
 /// # Errors
-/// The cluster does not say whether it has the pool.
+/// The cluster does not answer whether it has the pool.
 pub(crate) fn is_removed(tool: &dyn ClusterTool, call: &Call, at: &PoolRef) -> Result<bool> {
     let cluster = &at.access.cluster;
     if !cluster.removed_pools.contains(&at.pool) {
@@ -28,7 +28,7 @@ pub(crate) fn is_removed(tool: &dyn ClusterTool, call: &Call, at: &PoolRef) -> R
 
 const IS_THERE: &str = "is there: that it is among `removed_pools` in the clusters file is ignored";
 
-/// What became of each pool that was removed, as the operator says: cluster, pool, state.
+/// The state of each pool that the operator lists as removed: cluster, pool, state.
 pub(crate) fn states(tool: &dyn ClusterTool, call: &Call, clusters: &Clusters) -> Vec<[String; 3]> {
     let pools = |cluster: Arc<Cluster>| {
         let removed = cluster.removed_pools.clone();

@@ -1,8 +1,8 @@
 //! Volumes as loop devices of this node.
 //!
 //! Another process may delete a volume while this one attaches it: the deletion takes an exclusive flock(2),
-//! the loop device a shared one. Who comes second is refused, except where the image was opened before and
-//! locked after the deletion; that one is found by looking again once the device is there.
+//! the loop device a shared one. The second of the two is refused, unless the image was opened before the
+//! deletion and locked after it: a second look, once the device exists, finds that case.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -43,7 +43,7 @@ impl NodeDriver for Local {
             false => self.attach_image(call, image, read_only),
         };
         let device = attached.map_err(|error| error.context(format_args!("attach volume {id}")))?;
-        // The same incarnation before and after: it was there all the time.
+        // The volume existed all the time if it has the same incarnation before and after.
         let incarnation = |found: &Found| found.record.as_ref().ok().map(|record| record.incarnation.clone());
         if self.look_up(id)?.is_some_and(|now| incarnation(&now) == incarnation(&found)) {
             return self.to_attachment(&id.object, device);
@@ -52,7 +52,7 @@ impl NodeDriver for Local {
         Err(Error::not_found(format!("volume {id} was deleted while it was attached")))
     }
 
-    /// Where another daemon is the controller, the directory is that one's.
+    /// If another daemon is the controller, only that daemon writes to the directory.
     fn publish_here(&self, id: &VolumeId, publication: &Publication) -> Result<()> {
         match self.is_controller() {
             true => self.note_publication(id, publication, PublishedBy::Node),
@@ -60,8 +60,8 @@ impl NodeDriver for Local {
         }
     }
 
-    /// A device that leaves is none any more: as soon as nobody has it open, its number may be another
-    /// volume's.
+    /// A device that is leaving does not count: as soon as it is closed, its number may be given to another
+    /// volume.
     fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>> {
         let stays = self.device_of(id)?.filter(|device| !device.is_leaving);
         stays.map(|device| self.to_attachment(&id.object, device)).transpose()
@@ -103,7 +103,7 @@ struct Image<'a> {
 impl Local {
     fn detach_device(&self, call: &Call, id: &VolumeId, device: &LoopDevice) -> Result<()> {
         let explain = |error: Error| error.context(format_args!("detach volume {id}"));
-        // Once detached, a device that others stand on is of no use until the last of them is gone.
+        // A detached device would be of no use until the last device on top of it is gone.
         if self.loops.holders(device).map_err(explain)?.is_empty()
             && self.loops.detach(call, device).map_err(explain)? == Detached::Gone
         {
@@ -119,14 +119,14 @@ impl Local {
     fn attach_image(&self, call: &Call, image: Image<'_>, read_only: bool) -> Result<LoopDevice> {
         let device = self.loops.attach(call, image.path, read_only)?;
         if image.preallocate {
-            // Also of a device that was attached before: by an earlier release, or a daemon that was killed.
+            // Also for a device that an earlier release, or a killed daemon, has attached.
             self.loops.refuse_discard(call, &device)?;
         }
         Ok(device)
     }
 
-    /// Replays the journal before the file system is attached read-only, where that cannot be done any more:
-    /// what was synced last would be missing. No other node reaches the image.
+    /// Replays the journal before the file system is attached read-only. A read-only device cannot replay it,
+    /// and the data that was synced last would be missing. No other node reaches the image.
     fn replay_journal(&self, call: &Call, image: Image<'_>) -> Result<()> {
         if let Some(device) = self.loops.find(image.path)?
             && (device.read_only || !self.loops.mounts(&device)?.is_empty())
@@ -158,7 +158,7 @@ impl Local {
         }))
     }
 
-    /// The incarnation; of what was put here by hand, the inode.
+    /// The incarnation, or the inode of an image without a readable record (put here by hand).
     fn image_of(&self, object: &str) -> Result<String> {
         let Some(found) = self.look(object)? else { return Ok(String::new()) };
         Ok(match (found.record, found.image) {
@@ -168,7 +168,7 @@ impl Local {
         })
     }
 
-    /// The device of the volume that an ID means. That of a newer volume of the same name is not it.
+    /// The device of the volume that the ID means, not that of a newer volume of the same name.
     fn device_of(&self, id: &VolumeId) -> Result<Option<LoopDevice>> {
         if !self.is_own(&id.place) || !is_name(&id.object) {
             return Ok(None);

@@ -1,15 +1,15 @@
-//! Copies of images: for snapshots, for volumes made from snapshots and for volumes made from volumes.
+//! Copies of images: for snapshots, and for volumes made from snapshots or from volumes.
 //!
-//! Where the file system shares blocks between files (xfs, btrfs: reflink), a copy is one atomic step,
-//! whatever the size, and can be taken of a volume in use: the file system on it is frozen for that moment. A
-//! volume in use as a block device is copied as a power cut would leave it. Elsewhere the data is copied,
-//! holes left out, and the source must not change meanwhile, so it must not be attached.
+//! On a file system that shares blocks between files (xfs, btrfs: reflink), a copy is one atomic step of any
+//! size. A volume in use can be copied: the file system on it is frozen for that moment, and a volume in use
+//! as a block device is copied as a power cut would leave it. On other file systems the data is copied, but
+//! not the holes, and the source must not change meanwhile, so it must not be attached.
 //!
-//! Locks are flock(2) on the source's image, so that other processes keep to them:
-//! - an attached volume: shared, held by its loop device; who attaches one that is locked exclusively gets
+//! Locks are flock(2) on the source's image, so that other processes respect them:
+//! - an attached volume: shared, held by its loop device; attaching an exclusively locked volume fails with
 //!   UNAVAILABLE;
-//! - the source of a reflink, or a snapshot (which nobody attaches): shared, against deletion;
-//! - a volume whose data is copied: exclusive, against being attached in the middle of it;
+//! - the source of a reflink, or a snapshot (which is never attached): shared, against deletion;
+//! - a volume whose data is copied: exclusive, so that it is not attached meanwhile;
 //! - deletion: exclusive.
 
 use std::ffi::OsStr;
@@ -32,28 +32,28 @@ use crate::sys::flock::FileLock;
 use crate::sys::superblock::{Content, identify};
 use crate::sys::{changing, file};
 
-/// The name of the file that records a freeze for a later start begins with this; random digits follow.
+/// The prefix of the file that records a freeze for the next start; random digits follow.
 const FREEZE: &str = "freeze-";
 
-/// An image that is about to be copied. It cannot be deleted until this is dropped.
+/// An image that is about to be copied. It cannot be deleted until this value is dropped.
 #[derive(Debug)]
 pub(super) struct SourceImage {
     file: FileLock,
     path: PathBuf,
-    /// Bytes.
+    /// Its length in bytes.
     pub size: u64,
-    /// Bytes that have blocks.
+    /// How many of its bytes have blocks.
     allocated: u64,
-    /// How messages call it.
+    /// Its name in messages.
     what: String,
     is_volume: bool,
-    /// The file system it was for, as far as that is known.
+    /// The file system that it was made for, if known.
     pub fs_type: Option<String>,
 }
 
 impl SourceImage {
-    /// Refuses a copy that is to have another file system than the one it was for and holds. A blank image
-    /// gets the one that is asked for, and what is on a block volume is its user's.
+    /// Refuses a copy for another file system than the one that the source was made for and has. A blank
+    /// image gets the requested file system, and the content of a block volume is its user's affair.
     pub fn refuse_other_file_system(&self, asked: &str) -> Result<()> {
         if self.fs_type.as_deref().is_none_or(|made_for| made_for == asked) {
             return Ok(());
@@ -69,8 +69,8 @@ impl SourceImage {
     }
 }
 
-/// Whether the file system of `pending` can share blocks between files. A full one is taken for one that
-/// cannot: a controller that did not start there could delete nothing.
+/// Whether the file system of `pending` can share blocks between files. A full file system counts as one that
+/// cannot: a controller that did not start could not delete anything.
 pub(super) fn has_reflink(pending: &Shelf) -> Result<bool> {
     match try_reflink(pending) {
         Err(error) if error.kind() == Kind::NoSpace => {
@@ -81,7 +81,7 @@ pub(super) fn has_reflink(pending: &Shelf) -> Result<bool> {
     }
 }
 
-/// Shares a block between two files, if that is possible.
+/// Shares a block between two files, if possible.
 fn try_reflink(pending: &Shelf) -> Result<bool> {
     let (from, to) = (Draft::begin(pending)?, Draft::begin(pending)?);
     let (source, target) = (from.make_image()?, to.make_image()?);
@@ -90,7 +90,7 @@ fn try_reflink(pending: &Shelf) -> Result<bool> {
 }
 
 impl Local {
-    /// Opens the image of a volume or snapshot to copy it. `what` names it in messages.
+    /// Opens the image of a volume or snapshot to copy it. `what` is its name in messages.
     pub(super) fn open_source(&self, shelf: &Shelf, object: &str, what: String) -> Result<SourceImage> {
         let path = shelf.image_path(object);
         let is_volume = std::ptr::eq(shelf, &self.volumes);
@@ -107,7 +107,7 @@ impl Local {
             return Err(self.source_in_use(&path, &what)?);
         };
         let stat = file.file().metadata().map_err(failed("look at", &path))?;
-        // Deleted between being opened and being locked.
+        // The image was deleted after it was opened and before it was locked.
         if stat.nlink() == 0 {
             return Err(gone());
         }
@@ -138,7 +138,7 @@ impl Local {
         })
     }
 
-    /// Makes the draft's image a copy of the source, as long as that.
+    /// Makes the draft's image a copy of the source, of the same length.
     pub(super) fn copy(&self, call: &Call, source: &SourceImage, draft: &Draft) -> Result<File> {
         call.enter_step(format!("copying {}", source.what));
         let mount_points = self.file_systems_of(source)?;
@@ -154,7 +154,7 @@ impl Local {
         Ok(image)
     }
 
-    /// Where file systems on the source are mounted.
+    /// The mount points of file systems on the source.
     fn file_systems_of(&self, source: &SourceImage) -> Result<Vec<PathBuf>> {
         match self.loops.find(&source.path)? {
             Some(device) if source.is_volume => self.loops.file_systems(&device),
@@ -162,9 +162,9 @@ impl Local {
         }
     }
 
-    /// Freezes, clones and thaws in a helper, which thaws whatever happens to us. A file tells the next start
-    /// where to thaw in case the helper is killed too; it need not be synced, since a machine that restarts
-    /// has nothing frozen.
+    /// Freezes, clones and thaws in a helper, which thaws even if this daemon is killed. A file tells the
+    /// next start where to thaw in case the helper is killed too. The file need not be synced: nothing is
+    /// frozen after a reboot.
     fn clone_frozen(
         &self,
         call: &Call,
@@ -179,12 +179,12 @@ impl Local {
         self.loops
             .clone_frozen(call, mount_points, &source.path, &draft.image_path())
             .map_err(|error| error.context(format_args!("copy {} while it is frozen", source.what)))?;
-        // After a failure the helper may still be at it: the marker stays for the next start.
+        // After a failure the helper may still be running: the marker stays for the next start.
         file::remove(&marker).map_err(failed("remove", &marker))?;
         draft.open_image()
     }
 
-    /// Thaws what a copy before a crash may have left frozen.
+    /// Thaws the file systems that a copy before a crash may have left frozen.
     pub(super) fn thaw_left_over(&self, call: &Call, names: &[String]) {
         for marker in names.iter().filter(|name| name.starts_with(FREEZE)) {
             let Ok(text) = std::fs::read(self.pending.path_of(marker)) else { continue };
@@ -198,7 +198,7 @@ impl Local {
         let shown = mount_point.display();
         log::warn!("a copy was interrupted while {shown} was frozen: thawing it");
         match self.loops.thaw(call, mount_point) {
-            // Unmounted, so not frozen.
+            // The place is not mounted, so it is not frozen.
             Err(error) if error.errno() == Some(libc::ENOENT) => {}
             Err(error) => {
                 log::error!("{shown} may still be frozen, run `fsfreeze --unfreeze {shown}`: {error}")
@@ -207,7 +207,7 @@ impl Local {
         }
     }
 
-    /// Copies what is data; holes stay holes.
+    /// Copies the data; holes stay holes.
     fn copy_data(&self, call: &Call, source: &SourceImage, image: &File) -> Result<()> {
         FreeSpace::of(&self.pending)?.check(source.allocated, 0)?;
         let show = |copied: u64| {

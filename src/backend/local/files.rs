@@ -1,4 +1,4 @@
-//! Files as this backend handles them: names, and what a failed system call means.
+//! Files in this backend: their names, and the meaning of failed system calls.
 
 use std::fmt::Display;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::error::{Error, Kind};
 
-/// Makes the error of a failed system call: what was done to which path. Its errno is given the meaning it
+/// Makes the error of a failed system call: what was done to which path. Its errno gets the meaning that it
 /// has for files as large as volumes.
 pub(super) fn failed<E: Into<io::Error>>(doing: impl Display, path: &Path) -> impl Fn(E) -> Error {
     move |error| {
@@ -22,7 +22,7 @@ pub(super) fn failed<E: Into<io::Error>>(doing: impl Display, path: &Path) -> im
     }
 }
 
-/// None where the name does not exist.
+/// None if the name does not exist.
 pub(super) fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result.as_ref().map_err(io::Error::raw_os_error) {
         Err(Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG)) => Ok(None),
@@ -30,7 +30,7 @@ pub(super) fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Whether a name could be an object's: anything else from an ID must not reach a path.
+/// Whether a name can be an object's: other names from an ID must not become part of a path.
 pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\0'])
 }

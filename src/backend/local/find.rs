@@ -1,4 +1,4 @@
-//! What there is: volumes and snapshots as they lie in the directory, found by ID or by name.
+//! Finds volumes and snapshots in the directory, by ID or by name.
 
 use std::fs::Metadata;
 
@@ -13,7 +13,7 @@ use crate::csi::Map;
 use crate::error::{Error, Result};
 use crate::ids::{self, SnapshotId, VolumeId};
 
-/// What the directories of snapshots begin with.
+/// The prefix of snapshot directories.
 const SNAPSHOT_PREFIX: &str = "csi-snap-";
 
 /// The directory of a snapshot whose ID has this `KEY-R`.
@@ -21,12 +21,12 @@ pub(super) fn snapshot_object(key_and_drawn: &str) -> String {
     format!("{SNAPSHOT_PREFIX}{key_and_drawn}")
 }
 
-/// `KEY-R` in the name of such a directory.
+/// The `KEY-R` in the name of a snapshot directory.
 pub(super) fn in_snapshot(object: &str) -> Option<&str> {
     object.strip_prefix(SNAPSHOT_PREFIX).filter(|rest| ids::key_of_drawn(rest).is_some())
 }
 
-/// What lies under a volume's name. What cannot be read is kept as the text that says so.
+/// The state of a volume's directory. For an unreadable part it has a text that says so.
 #[derive(Debug)]
 pub(super) struct Found {
     pub record: Result<VolumeRecord, String>,
@@ -36,8 +36,8 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Bytes of the volume: the length of its image, which is the truth, or what was promised if the image is
-    /// missing.
+    /// The volume's size in bytes: the length of its image, which is authoritative, or the recorded size if
+    /// the image is missing.
     pub fn size(&self) -> u64 {
         let recorded = || self.record.as_ref().map_or(0, |record| record.size);
         self.image.as_ref().map_or_else(recorded, Metadata::len)
@@ -77,7 +77,7 @@ impl Found {
 
 impl Local {
     /// The volume that an ID means; None if there is none. An ID with an incarnation cannot be compared with
-    /// a record that cannot be read: that is an error, not an absence.
+    /// an unreadable record: that is an error, not an absence.
     pub(super) fn look_up(&self, id: &VolumeId) -> Result<Option<Found>> {
         if !self.is_own(&id.place) || !is_name(&id.object) {
             return Ok(None);
@@ -100,7 +100,7 @@ impl Local {
         })
     }
 
-    /// What lies under a name; None if nothing does.
+    /// The state of the directory of this name; None if there is none.
     pub(super) fn look(&self, object: &str) -> Result<Option<Found>> {
         let Some(record) = self.volumes.record(object)? else { return Ok(None) };
         let published = self.volumes.read(object, PUBLISHED)?;
@@ -116,7 +116,7 @@ impl Local {
         }
     }
 
-    /// The volume as it is reported to the orchestrator.
+    /// The volume as reported to the orchestrator.
     pub(super) fn describe(&self, object: &str, found: &Found, space: FreeSpace) -> Volume {
         let record = found.record.as_ref().ok();
         let context = record.map(|record| record.asked.context());
@@ -147,7 +147,7 @@ impl Local {
         })
     }
 
-    /// How the snapshot that an ID means was asked for; None if there is none.
+    /// The record of the snapshot that an ID means; None if there is none.
     pub(super) fn record_of_snapshot(&self, id: &SnapshotId) -> Result<Option<SnapshotRecord>> {
         if !self.is_own(&id.place) {
             return Ok(None);

@@ -1,11 +1,11 @@
-//! Tells the directory of local volumes from another one in its place.
+//! Tells the directory of local volumes from another directory in its place.
 //!
-//! At a boot at which its disk is not mounted, the mount point is a directory like any other: the volumes
-//! would count as deleted, and what was made there would be hidden once the disk is back. So the directory
-//! has an ID of its own, in its file `id`, and the state directory remembers the ID of what was served under
-//! a path. Both are 32 hexadecimal digits. Copied with all its files, the directory stays the same.
+//! If the disk is not mounted after a boot, its mount point is an ordinary directory: the volumes would count
+//! as deleted, and new volumes there would be hidden once the disk is back. So the directory has its own ID
+//! in the file `id`, and the state directory remembers the ID that was served under a path. Both are 32
+//! hexadecimal digits. A copy of the directory with all its files counts as the same directory.
 //!
-//! The directory also has the name of its node, which is part of the IDs of its volumes.
+//! The directory also records the name of its node, which is part of the IDs of its volumes.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -21,9 +21,8 @@ use crate::sys::{file, random};
 /// The directory's own ID.
 const ID: &str = "id";
 
-/// Refuses a directory that is another than the one whose ID is remembered in the file `remembered`, or that
-/// of another node. One that is new is given an ID and the node's name. The caller holds the directory's
-/// lock.
+/// Refuses a directory of another node, or with another ID than the one in the file `remembered`. A new
+/// directory is given an ID and the node's name. The caller holds the directory's lock.
 ///
 /// # Errors
 /// FAILED_PRECONDITION for another directory or node; those of reading and writing.
@@ -39,7 +38,7 @@ pub(super) fn ensure_same(root: &Path, remembered: &Path, node: &NodeName) -> Re
         (None, Some(found)) => write(remembered, &found)?,
         (None, None) => {
             let id = random::hex(16).map_err(|error| Error::io("get random bytes", &error))?;
-            // In this order: an ID that is remembered must be there.
+            // In this order: a remembered ID must exist in the directory.
             write(&own, &id)?;
             write(remembered, &id)?;
         }
@@ -47,17 +46,17 @@ pub(super) fn ensure_same(root: &Path, remembered: &Path, node: &NodeName) -> Re
     if is_named { Ok(()) } else { node.write_if_room(&name_file(root)) }
 }
 
-/// Where the directory remembers its node's name.
+/// The file in which the directory records its node's name.
 pub(super) fn name_file(root: &Path) -> PathBuf {
     root.join(node_name::FILE)
 }
 
-/// Whether a controller has ever served the directory `root`: it is no mount point without its disk.
+/// Whether a controller has ever served the directory `root`: then it is no mount point without its disk.
 pub fn is_known(root: &Path) -> bool {
     root.join(ID).exists()
 }
 
-/// The name of the node in the directory `root`; None where it has none.
+/// The name of the node in the directory `root`; None if no name is recorded.
 ///
 /// # Errors
 /// Those of reading.
@@ -65,7 +64,7 @@ pub fn name_of_node(root: &Path) -> Result<Option<NodeName>> {
     NodeName::read(&name_file(root))
 }
 
-/// Has the directory `root` remember this name of its node.
+/// Records this name of the node in the directory `root`.
 ///
 /// # Errors
 /// FAILED_PRECONDITION while a daemon serves the controller there; those of reading and writing.
@@ -93,7 +92,7 @@ fn another(root: &Path, remembered: &Path, is_known: bool) -> Error {
     ))
 }
 
-/// The ID in a file; None where there is none.
+/// The ID in a file; None if there is no such file.
 fn read(path: &Path) -> Result<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) if is_hex(text.trim_end()) => Ok(Some(text.trim_end().to_string())),

@@ -1,4 +1,4 @@
-//! The file with a volume's content: its length, its blocks, and the room there is for them.
+//! The file with a volume's content: its length, its blocks, and the free space for them.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -19,14 +19,14 @@ const SMALLEST: u64 = 1 << 20;
 /// `EXT4_SUPER_MAGIC` of linux/magic.h.
 const EXT4: u64 = 0xef53;
 
-/// How full the file system below is, in bytes.
+/// The space of the file system that has the images, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FreeSpace {
-    /// Free for files. What ext4 keeps for root is not counted.
+    /// The free space for files, without the reserve that ext4 keeps for root.
     pub free: u64,
-    /// Everything.
+    /// The whole space.
     pub total: u64,
-    /// The largest file that it can hold, empty or not.
+    /// The largest possible file, empty or not.
     largest_file: u64,
 }
 
@@ -46,12 +46,13 @@ impl FreeSpace {
         round_down(self.free).min(self.largest_file)
     }
 
-    /// What a volume can be that will be formatted like this.
+    /// The possible sizes of a volume that will be formatted like this.
     pub fn bounds<'a>(&self, formatted_with: Option<&'a str>) -> Bounds<'a> {
         Bounds { smallest: SMALLEST, largest: self.largest_file, fs_type: formatted_with }
     }
 
-    /// Refuses what certainly would run out of space: a volume of `size` bytes that has `allocated` of them.
+    /// Refuses a volume of `size` bytes, `allocated` of them with blocks, that would certainly run out of
+    /// space.
     pub fn check(&self, size: u64, allocated: u64) -> Result<()> {
         let missing = size.saturating_sub(allocated);
         if missing <= self.free {
@@ -67,7 +68,7 @@ impl FreeSpace {
 }
 
 /// The largest file of a file system of this type. ext4 counts a file's blocks in 32 bits (fs/ext4/super.c,
-/// `ext4_max_size`); xfs, btrfs and tmpfs hold what can be said. Others refuse the length themselves.
+/// `ext4_max_size`); xfs, btrfs and tmpfs take up to [`LARGEST`]. Other types refuse the length themselves.
 fn largest_file(fs_type: u64, block: u64) -> u64 {
     match fs_type {
         EXT4 => round_down(u64::from(u32::MAX).saturating_mul(block)),
@@ -75,15 +76,13 @@ fn largest_file(fs_type: u64, block: u64) -> u64 {
     }
 }
 
-/// Bytes of the file that have blocks. Blocks are counted in 512 bytes, whatever the file system's are
-/// (stat(2)).
+/// The bytes of the file that have blocks. stat(2) counts blocks of 512 bytes on every file system.
 pub(super) fn allocated(stat: &Metadata) -> u64 {
     stat.blocks().saturating_mul(512)
 }
 
-/// Gives a new image its length, with all its blocks if it is to be preallocated. The room for it is checked
-/// after the length, so that a size which the file system can never have is told from one it has no space for
-/// now.
+/// Gives a new image its length, and all its blocks if it is to be preallocated. The free space is checked
+/// after the length, to tell a size that the file system can never have from one that does not fit now.
 pub(super) fn finish(image: &File, path: &Path, size: u64, preallocate: bool, shelf: &Shelf) -> Result<()> {
     let present = allocated(&image.metadata().map_err(failed("look at", path))?);
     lengthen(image, path, size)?;
@@ -91,13 +90,13 @@ pub(super) fn finish(image: &File, path: &Path, size: u64, preallocate: bool, sh
     if preallocate { fill(image, path, size) } else { Ok(()) }
 }
 
-/// Makes an image longer that may be in use. The length comes last and is never undone: the loop device,
-/// and the file system on it, may have grown in that moment. On failure the image is as it was.
+/// Lengthens an image, which may be in use. The length is set last and never undone: the loop device and
+/// the file system on it may have grown at once. After a failure the image is as it was.
 pub(super) fn grow(image: &File, path: &Path, size: u64, preallocate: bool, shelf: &Shelf) -> Result<()> {
     let stat = image.metadata().map_err(failed("look at", path))?;
     FreeSpace::of(shelf)?.check(size, allocated(&stat))?;
     if preallocate && let Err(error) = fill(image, path, size) {
-        // The same length again: frees the blocks behind the end (ftruncate(2)).
+        // Setting the same length again frees the blocks behind the end (ftruncate(2)).
         if let Err(error) = image.set_len(stat.len()) {
             log::warn!("{} keeps blocks behind its end: {error}", path.display());
         }
@@ -109,14 +108,14 @@ pub(super) fn grow(image: &File, path: &Path, size: u64, preallocate: bool, shel
 
 fn lengthen(image: &File, path: &Path, size: u64) -> Result<()> {
     changing("set length", || fs::ftruncate(image, size)).map_err(|errno| {
-        // A size beyond what the file system counts with: EFBIG, on some kernels EINVAL.
+        // A size that the file system cannot represent fails with EFBIG, on some kernels with EINVAL.
         let errno = if errno == Errno::INVAL { Errno::FBIG } else { errno };
         let error = failed(format_args!("set the length to {size} bytes of"), path)(errno);
         if errno == Errno::FBIG { error.hint("ask for less") } else { error }
     })
 }
 
-/// Gives the image all its blocks.
+/// Allocates all blocks of the image.
 fn fill(image: &File, path: &Path, size: u64) -> Result<()> {
     let filled = changing("allocate", || fs::fallocate(image, FallocateFlags::KEEP_SIZE, 0, size));
     filled.map_err(|errno| match errno {

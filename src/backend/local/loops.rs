@@ -1,4 +1,4 @@
-//! What the local backend asks of the kernel: loop devices and the file systems on them.
+//! The local backend's requests to the kernel: loop devices and the file systems on them.
 
 use std::path::{Path, PathBuf};
 
@@ -11,46 +11,46 @@ use crate::sys::holders::{self, Holder};
 use crate::sys::loopdev::{self, Detached, LoopDevice};
 use crate::sys::mountinfo::{Mount, Mounts};
 
-/// Loop devices: the seam at which tests do without them. Whatever changes something or can wait for storage
-/// is done by a helper; looking is done here.
+/// Loop devices, as a trait that tests replace. A helper does all work that changes something or can wait for
+/// storage; this process only looks.
 pub trait Loops: Send + Sync {
-    /// Why no volume can be attached and mounted here at all, if so.
+    /// An error if no volume can be attached and mounted here.
     fn usable(&self) -> Result<()>;
 
-    /// The device that has exactly this image behind it.
+    /// The device that is backed by exactly this image.
     fn find(&self, image: &Path) -> Result<Option<LoopDevice>>;
 
-    /// Where the device is in use: file systems on it, and binds of its node.
+    /// Where the device is mounted: file systems on it, and bind mounts of its node.
     fn mounts(&self, device: &LoopDevice) -> Result<Vec<PathBuf>>;
 
-    /// Devices that stand on the device.
+    /// Devices on top of the device.
     fn holders(&self, device: &LoopDevice) -> Result<Vec<Holder>>;
 
     /// Where file systems on the device are mounted.
     fn file_systems(&self, device: &LoopDevice) -> Result<Vec<PathBuf>>;
 
-    /// Attaches the image, or finds the device it is attached as. The device keeps a shared flock(2) of the
-    /// image as long as it is there; while somebody holds it exclusively, the error is [`Kind::Unavailable`].
+    /// Attaches the image, or finds its device. The device holds a shared flock(2) of the image while it
+    /// exists; if another process holds an exclusive one, the error is [`Kind::Unavailable`].
     fn attach(&self, call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice>;
 
     /// Turns discard off on the device until it is detached, so that its image keeps all blocks.
     fn refuse_discard(&self, call: &Call, device: &LoopDevice) -> Result<()>;
 
-    /// Has the file system on the device, if there is one, replay its journal.
+    /// Replays the journal of the file system on the device, if there is a file system.
     fn replay_journal(&self, call: &Call, device: &LoopDevice) -> Result<()>;
 
-    /// Detaches the device. Its next user finds it as it was.
+    /// Detaches the device, and restores its settings for its next user.
     fn detach(&self, call: &Call, device: &LoopDevice) -> Result<Detached>;
 
     /// Lets the device follow the length of its image.
     fn grow(&self, call: &Call, device: &Path) -> Result<()>;
 
-    /// Freezes what is mounted at these places, makes `target`, which must not exist, a reflink of `source`,
-    /// and thaws.
+    /// Freezes the file systems at these mount points, makes `target`, which must not exist, a reflink of
+    /// `source`, and thaws.
     fn clone_frozen(&self, call: &Call, mount_points: &[PathBuf], source: &Path, target: &Path)
     -> Result<()>;
 
-    /// Thaws the file system mounted at a place; one that is not frozen is thawed.
+    /// Thaws the file system mounted at a place; a file system that is not frozen is no error.
     fn thaw(&self, call: &Call, mount_point: &Path) -> Result<()>;
 }
 
@@ -66,9 +66,9 @@ impl Loops for Kernel {
         }
     }
 
-    /// Asks sysfs, which opens no device, and only if a file called `OBJECT/image` is attached compares
-    /// inodes: the same path in sysfs may be another file, or another path the same one, where mounts differ
-    /// (containers, and after their restart).
+    /// Reads sysfs, which opens no device, and compares inodes only if a file called `OBJECT/image` is
+    /// attached. If mounts differ (containers, and after their restart), the same path in sysfs may be
+    /// another file, and another path the same file.
     fn find(&self, image: &Path) -> Result<Option<LoopDevice>> {
         let failed =
             |error| Error::io(format_args!("look for the loop device of {}", image.display()), &error);
@@ -88,7 +88,7 @@ impl Loops for Kernel {
     }
 
     fn file_systems(&self, device: &LoopDevice) -> Result<Vec<PathBuf>> {
-        // A bind of the node is on the file system of /dev, which is not to be frozen.
+        // A bind mount of the node is on the file system of /dev, which must not be frozen.
         mounts_where(device, |mount, device| mount.device == device.number || mount.source == device.path)
     }
 
@@ -136,7 +136,7 @@ impl Loops for Kernel {
     }
 }
 
-/// Whether two paths end alike, in directory and file.
+/// Whether two paths have the same last two components.
 fn may_be(file: &Path, image: &Path) -> bool {
     file.file_name() == image.file_name()
         && file.parent().map(Path::file_name) == image.parent().map(Path::file_name)

@@ -71,22 +71,21 @@ pub struct Local {
     pending: Shelf,
     loops: Arc<dyn Loops>,
     reflink: bool,
-    /// Where the ID of the directory is remembered; None where another daemon is the controller.
+    /// The file that remembers the directory's ID; None if another daemon is the controller.
     identity: Option<PathBuf>,
-    /// Why no volume can be attached on this node, as it was at start.
+    /// Why no volume can be attached on this node, as found at start.
     node_trouble: Option<Error>,
     lock: Mutex<Option<FileLock>>,
 }
 
 impl Local {
-    /// Opens the directory `root`, made if it is missing, for the node `node` of the plugin `plugin`. The
-    /// directory may know earlier names of the node. Where this copy of the daemon makes and deletes volumes,
-    /// `identity` is the file in which the directory's ID is remembered; only then [`Backend::recover`] is to
-    /// be called.
+    /// Opens the directory `root`, or makes it, for the node `node` of the plugin `plugin`. The directory may
+    /// know earlier names of the node. If this instance of the daemon makes and deletes volumes, `identity`
+    /// is the file that remembers the directory's ID; only then [`Backend::recover`] has to be called.
     ///
     /// # Errors
-    /// The directory cannot be made or, for a controller, not be written to; the message says why. It is
-    /// that of a node with another name; a controller finds that out as it recovers.
+    /// The directory cannot be made or, for a controller, not be written to; the message says why. Or it
+    /// belongs to a node with another name; a controller finds that out in [`Backend::recover`].
     pub fn open(
         root: PathBuf,
         node: &NodeName,
@@ -130,7 +129,7 @@ impl Local {
         Map::from([(self.topology_key.clone(), self.node.current().to_string())])
     }
 
-    /// Whether this is the place of the volumes here, under whichever name of the node.
+    /// Whether this is the place of the volumes here, under any name of the node.
     fn is_own(&self, place: &Place) -> bool {
         self.node.has(&place.cluster) && self.canonical(place) == self.canonical(&self.own_place())
     }
@@ -141,7 +140,7 @@ impl Local {
         key(one) == key(other)
     }
 
-    /// Takes the lock of the directory, for as long as this lives.
+    /// Takes the lock of the directory, and holds it as long as `self` lives.
     fn take_lock(&self) -> Result<()> {
         let Some(lock) = try_lock(&self.root)? else {
             return Err(Error::precondition(format!(
@@ -156,8 +155,8 @@ impl Local {
         Ok(())
     }
 
-    /// Removes what a crash left half made or half removed. One thing that resists does not keep the daemon
-    /// from starting.
+    /// Removes everything that a crash left half made or half removed. An entry that cannot be removed does
+    /// not keep the daemon from starting.
     fn sweep(&self) -> Result<()> {
         let names = self.pending.names()?;
         self.thaw_left_over(&Call::internal("recover"), &names);
@@ -165,12 +164,12 @@ impl Local {
         Ok(())
     }
 
-    /// Whether this copy makes and deletes volumes.
+    /// Whether this instance makes and deletes volumes.
     fn is_controller(&self) -> bool {
         self.identity.is_some()
     }
 
-    /// A controller can make volumes also where none can be attached.
+    /// A controller can make volumes even if no volume can be attached here.
     fn ready(&self) -> Result<()> {
         if let (false, Some(trouble)) = (self.is_controller(), &self.node_trouble) {
             return Err(trouble.clone());
@@ -201,12 +200,12 @@ impl Local {
     }
 }
 
-/// Held by the daemon that serves the controller.
+/// The file whose lock is held by the daemon that serves the controller.
 fn lock_file(root: &Path) -> PathBuf {
     root.join("lock")
 }
 
-/// Takes the lock of a directory; None while another process has it.
+/// Takes the lock of a directory; None while another process holds it.
 fn try_lock(root: &Path) -> Result<Option<FileLock>> {
     let path = lock_file(root);
     file::open_lock(&path).and_then(FileLock::try_exclusive).map_err(failed("lock", &path))
@@ -238,7 +237,7 @@ impl Backend for Local {
         Ok(Placement::At(self.own_place()))
     }
 
-    /// Under the first name of the node, which never changes.
+    /// The place under the first name of the node, which never changes.
     fn canonical(&self, place: &Place) -> Place {
         match place.backend == NAME && self.node.has(&place.cluster) {
             true => Place { cluster: self.node.first().to_string(), ..place.clone() },
@@ -271,7 +270,7 @@ impl Backend for Local {
         if let Some(remembered) = &self.identity {
             identity::ensure_same(&self.root, remembered, &self.node)?;
         }
-        // A crash may have come between a rename and its sync: from here on what is seen is durable.
+        // A crash may have come between a rename and its sync: from here on every visible name is durable.
         self.volumes.sync()?;
         self.snapshots.sync()?;
         self.sweep()

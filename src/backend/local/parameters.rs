@@ -1,4 +1,4 @@
-//! What a volume can be asked for beside its size: the parameters of the local backend.
+//! The parameters of the local backend: options of a volume besides its size.
 
 use crate::backend::parameters::{file_system_of, parse_bool, parse_file_system, unknown};
 use crate::csi::{Capability, FS_TYPE, METADATA, Map};
@@ -7,20 +7,19 @@ use crate::error::{Error, Result};
 /// The parameters of a volume.
 const PARAMETERS: [&str; 3] = ["backend", "preallocate", FS_TYPE];
 
-/// What the parameters of a volume say.
+/// The parsed parameters of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
     /// The image gets all its blocks when it is made, so that it cannot run out of space. A reflink copy gets
-    /// the blocks that its source does not have; those it shares are still copied when they are first written
-    /// to.
+    /// the blocks that its source does not have; the shared blocks are still copied on their first write.
     pub preallocate: bool,
     /// The file system for stages that name none.
     pub fs_type: Option<String>,
 }
 
 impl Settings {
-    /// Reads the parameters of a request. Unknown names and values are refused, with the nearest name that is
-    /// known.
+    /// Reads the parameters of a request. Refuses unknown names, with the nearest known name, and unknown
+    /// values.
     pub fn parse(parameters: &Map, mutable: &Map) -> Result<Self> {
         refuse_mutable(mutable)?;
         let mut settings = Self::default();
@@ -36,7 +35,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The file system a new volume is for: as its parameters say, else as it will be used.
+    /// The file system that a new volume is for: that of its parameters, else that of its uses.
     pub fn fs_type_for(&self, uses: &[Capability]) -> Option<String> {
         self.fs_type.clone().or_else(|| file_system_of(uses))
     }

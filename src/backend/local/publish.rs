@@ -1,5 +1,5 @@
-//! Which node a volume is given to. There is only one that can reach it, so this is a note beside the volume
-//! that keeps it from being deleted and from being given out in two ways.
+//! The node that a volume is published to. Only one node can reach it, so the publication is a record beside
+//! the volume. It prevents deletion, and publishing in two different ways.
 
 use super::Local;
 use super::record::PublishRecord;
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
-/// In the publish context: the device is attached read-only.
+/// A key of the publish context: the device is attached read-only.
 pub(super) const READ_ONLY: &str = "readOnly";
 
 impl Publisher for Local {
@@ -27,7 +27,7 @@ impl Publisher for Local {
         Ok(context_of(publication))
     }
 
-    /// Not published, or published to another node than `node`: nothing to do.
+    /// A volume that is not published, or is published to another node than `node`, is left as it is.
     fn unpublish(
         &self,
         _call: &Call,
@@ -48,8 +48,8 @@ impl Publisher for Local {
 }
 
 impl Local {
-    /// Writes down that the volume is published. What a controller has published is not the node's to
-    /// unpublish.
+    /// Records that the volume is published. If a controller has published it, the node does not unpublish
+    /// it.
     pub(super) fn note_publication(
         &self,
         id: &VolumeId,
@@ -74,13 +74,13 @@ impl Local {
             )));
         }
         match present {
-            // Renamed into place before a crash, but perhaps not synced.
+            // The record was renamed into place before a crash, but perhaps not synced.
             Some(present) if wanted.by_node || !present.by_node => self.volumes.sync_object(&id.object),
             _ => self.volumes.replace(&id.object, PUBLISHED, &to_bytes(&wanted)?),
         }
     }
 
-    /// Removes the note that the node wrote for itself. One that cannot be read is for the operator to see.
+    /// Removes the record that the node wrote for itself. An unreadable record stays for the operator.
     pub(super) fn forget_own_publication(&self, id: &VolumeId) -> Result<()> {
         match self.look_up(id).map(|found| found.map(|found| found.published)) {
             Ok(Some(Ok(Some(record)))) if record.by_node => self.volumes.remove_file(&id.object, PUBLISHED),

@@ -1,8 +1,7 @@
-//! What is written beside an image: how it was asked for and by which incarnation it is known. JSON, one
-//! value a file.
+//! The records beside an image: the request that made it, and its incarnation. JSON, one value a file.
 //!
-//! The length of an image is the truth about its size; the record keeps the size last promised, so that an
-//! image that was cut off is noticed.
+//! The length of an image is authoritative for its size; the record keeps the size last promised, so that a
+//! truncated image is noticed.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,22 +11,21 @@ use crate::backend::creation_record::{CreationRequest, Unknown, VERSION};
 use crate::backend::{NewVolume, Publication, PublishedBy};
 use crate::csi::Capability;
 
-/// A volume.
+/// The record of a volume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct VolumeRecord {
     pub version: u32,
-    /// How it was asked for. The file system is that of the parameters, else of the capabilities, else of the
-    /// source.
+    /// The request. Its file system is that of the parameters, else of the capabilities, else of the source.
     pub asked: CreationRequest,
     pub incarnation: String,
     pub created: Time,
     pub size: u64,
-    /// What this release does not know.
+    /// Fields that this release does not know.
     #[serde(flatten)]
     pub unknown: Unknown,
 }
 
-/// How a snapshot was asked for.
+/// The record of a snapshot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct SnapshotRecord {
     pub version: u32,
@@ -35,20 +33,20 @@ pub(super) struct SnapshotRecord {
     /// The source's ID, with its incarnation.
     pub source: String,
     pub source_incarnation: String,
-    /// The file system the source was for.
+    /// The file system that the source was made for.
     pub fs_type: Option<String>,
     pub size: u64,
     pub created: Time,
 }
 
-/// Which node a volume was given to, and how.
+/// The node that a volume is published to, and how.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct PublishRecord {
     pub version: u32,
     pub node: String,
     pub capability: Capability,
     pub read_only: bool,
-    /// The node has published it to itself, and unpublishes it.
+    /// The node has published the volume to itself, and unpublishes it.
     pub by_node: bool,
 }
 
@@ -95,8 +93,7 @@ impl PublishRecord {
         }
     }
 
-    /// What `wanted` asks otherwise than this publication; None if both ask the same. Publishers are not
-    /// compared.
+    /// How `wanted` differs from this publication; None if they are equal. Publishers are not compared.
     pub fn difference(&self, wanted: &Self) -> Option<String> {
         if self.node != wanted.node {
             return Some(format!("to node {:?}", self.node));

@@ -1,4 +1,4 @@
-//! Snapshots: full copies that depend on nothing.
+//! Snapshots: full copies that depend on no other object.
 
 use super::Local;
 use super::find::{in_snapshot, snapshot_object};
@@ -74,7 +74,7 @@ impl Snapshots for Local {
         let names = self.snapshots.page(after, 0, |name| in_snapshot(name).is_some())?.0;
         let mut entries = Vec::new();
         for (at, name) in names.iter().enumerate() {
-            // One that cannot be read must not hide the others; one that has vanished is left out.
+            // An unreadable snapshot must not hide the others; a snapshot that has vanished is left out.
             let snapshot = match self
                 .snapshot_record(name)
                 .and_then(|record| record.map(|it| self.describe_snapshot(name, &it)).transpose())
@@ -95,8 +95,8 @@ impl Snapshots for Local {
 }
 
 impl Local {
-    /// The snapshot that a request of this name has taken. One daemon serves the controller here, and it
-    /// works on a name once at a time, so no other takes it meanwhile.
+    /// The snapshot of an earlier request with this name. One daemon serves the controller here, with one
+    /// request for a name at a time, so no other is taken meanwhile.
     fn taken_before(&self, new: &NewSnapshot) -> Result<Option<Snapshot>> {
         let is_meant = |name: &str| in_snapshot(name).and_then(ids::key_of_drawn) == Some(&new.key);
         let (names, _) = self.snapshots.page("", 0, is_meant)?;
@@ -105,7 +105,7 @@ impl Local {
         record.map(|record| self.same_snapshot(new, object, &record)).transpose()
     }
 
-    /// Answers a request whose snapshot is there already.
+    /// Answers a request whose snapshot exists already.
     fn same_snapshot(&self, new: &NewSnapshot, object: &str, record: &SnapshotRecord) -> Result<Snapshot> {
         let snapshot = self.describe_snapshot(object, record)?;
         if record.name != new.name {
@@ -137,7 +137,7 @@ impl Local {
             ))
         };
         let key_and_drawn = in_snapshot(object).ok_or_else(damaged)?;
-        // Recorded with the name that the node had then.
+        // The record has the name that the node had then.
         let source = VolumeId::parse(&record.source).ok_or_else(damaged)?;
         Ok(Snapshot {
             id: SnapshotId {

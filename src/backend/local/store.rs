@@ -1,16 +1,16 @@
-//! Directories of objects: how one is made, found, changed and taken away so that nothing under a final name
-//! is ever half made.
+//! Directories of objects: how an object is made, found, changed and removed, so that no object under a final
+//! name is ever half made.
 //!
 //! 1. An object is a directory with the files `image` and `record`. It is made as a [`Draft`] in `pending/`,
 //!    under a random name.
-//! 2. Image, record and the draft's directory are synced; then it is renamed to its final name, which must be
-//!    free, and the directory of final names is synced. A crash may come between the two: so the directory is
-//!    synced at start, before anybody is answered from what is seen there.
+//! 2. Image, record and the draft's directory are synced. Then the draft is renamed to its final name, which
+//!    must be free, and the directory of final names is synced. A crash may come between the two, so that
+//!    directory is synced at start, before the first request is answered from it.
 //! 3. A file in an object is replaced by a new one: written as `NAME.new`, synced, renamed, the object's
 //!    directory synced.
-//! 4. An object is taken away by a rename into `pending/`, a sync of the directory of final names, and then
-//!    its removal.
-//! 5. What lies in `pending/` belongs to nobody after a start, and is removed.
+//! 4. To remove an object, it is renamed into `pending/`, the directory of final names is synced, and then
+//!    the object is deleted.
+//! 5. Everything in `pending/` is unused after a start, and is removed.
 //!
 //! [`mod@file`] does each of these steps between two crash points.
 
@@ -31,9 +31,9 @@ use crate::sys::{file, random};
 
 /// The file with a volume's or snapshot's content.
 pub(super) const IMAGE: &str = "image";
-/// The file that says how it was asked for.
+/// The file with the request that made the object.
 pub(super) const RECORD: &str = "record";
-/// The file that is there while the volume is published.
+/// The file that exists while the volume is published.
 pub(super) const PUBLISHED: &str = "published";
 
 /// 16 random hexadecimal digits.
@@ -41,7 +41,7 @@ pub(super) fn random_digits() -> Result<String> {
     random::hex(8).map_err(|error| Error::io("get random bytes", &error))
 }
 
-/// Removes a file, or a directory of files, from `pending/`. One that resists stays until the next start.
+/// Removes a file, or a directory of files, from `pending/`. If that fails, it stays until the next start.
 pub(super) fn discard(path: &Path) {
     if let Err(error) = remove(path) {
         log::warn!("{} stays, with what it takes up, until the next start: {error}", path.display());
@@ -59,12 +59,12 @@ fn remove(path: &Path) -> io::Result<()> {
     file::remove_dir(path).map(drop)
 }
 
-/// Opens a file, but not what a symbolic link leads to.
+/// Opens a file, but follows no symbolic link.
 fn open(path: &Path, write: bool) -> io::Result<File> {
     OpenOptions::new().read(true).write(write).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
-/// An object in the making. What is still under its first name when this is dropped is removed.
+/// An object in the making. When dropped, it is removed if it still has its first name.
 #[derive(Debug)]
 pub(super) struct Draft {
     path: PathBuf,
@@ -94,8 +94,8 @@ impl Draft {
         open(&path, true).map_err(failed("open", &path))
     }
 
-    /// Writes the record and makes everything in the draft durable. The record goes first: a journalling file
-    /// system writes the inodes of image and directory with it, so that their syncs find nothing left to do.
+    /// Writes the record and makes the whole draft durable. The record goes first: a journalling file system
+    /// writes the inodes of image and directory with it, so that their syncs find nothing left to do.
     pub fn seal(&self, image: &File, record: &[u8]) -> Result<()> {
         let path = self.path.join(RECORD);
         file::write_new(&path, record).map_err(failed("write", &path))?;
@@ -103,7 +103,7 @@ impl Draft {
         file::sync_dir(&self.path).map_err(failed("sync", &self.path))
     }
 
-    /// Gives the object its final name, durably; false if another object has it.
+    /// Gives the object its final name, durably; false if another object has the name.
     pub fn finish(self, shelf: &Shelf, object: &str) -> Result<bool> {
         let path = shelf.at(object)?;
         match file::rename(&self.path, &path, RenameFlags::NOREPLACE) {
@@ -127,20 +127,20 @@ impl Drop for Draft {
 #[derive(Debug)]
 pub(super) struct Shelf {
     pub path: PathBuf,
-    /// Keeps the disk from being unmounted, and tells the directory from another one in its place.
+    /// Keeps the disk from being unmounted, and identifies the directory.
     pub open: File,
 }
 
 impl Shelf {
-    /// Opens the directory, made with mode 0700 if it is missing. All its parents are made too.
+    /// Opens the directory, or makes it with mode 0700. All its parents are made too.
     pub fn ensure(path: PathBuf) -> Result<Self> {
         file::ensure_dir(&path).map_err(failed("make the directory of local volumes", &path))?;
         let open = File::open(&path).map_err(failed("open", &path))?;
         Ok(Self { path, open })
     }
 
-    /// Where `name` is in the directory. Refused as soon as another directory is found in its place: what is
-    /// there says nothing about the objects, and what was made there would be hidden later.
+    /// The path of `name` in the directory. Refused once another directory is found in its place: its content
+    /// says nothing about the objects, and new objects there would be hidden later.
     pub fn at(&self, name: &str) -> Result<PathBuf> {
         let inode = |found: Metadata| (found.dev(), found.ino());
         match (self.path.metadata().map(inode), self.open.metadata().map(inode)) {
@@ -197,7 +197,7 @@ impl Shelf {
         Ok((names, more))
     }
 
-    /// What is recorded in a file of an object, or in words what is wrong with it; None if there is no such
+    /// The record in a file of an object, or a text that says what is wrong with it; None if there is no such
     /// file.
     pub fn read<T: DeserializeOwned>(&self, object: &str, file: &str) -> Result<Option<Result<T, String>>> {
         let path = self.at(object)?.join(file);
@@ -207,7 +207,7 @@ impl Shelf {
         Ok(read.map(|_| from_bytes(&content).map_err(|wrong| format!("{} {wrong}", path.display()))))
     }
 
-    /// The record of an object, or in words what is wrong with it; None if there is no object.
+    /// The record of an object, or a text that says what is wrong with it; None if there is no object.
     pub fn record<T: DeserializeOwned>(&self, object: &str) -> Result<Option<Result<T, String>>> {
         let first = self.read(object, RECORD)?;
         let path = self.path_of(object);
@@ -215,7 +215,7 @@ impl Shelf {
             return Ok(first);
         }
         let path = path.join(RECORD);
-        // It may have been made since the first look.
+        // The object may have been made since the first look.
         Ok(Some(self.read(object, RECORD)?.unwrap_or_else(|| {
             Err(format!("{} is missing: it was put here by hand, or has lost its record", path.display()))
         })))
@@ -239,7 +239,7 @@ impl Shelf {
         file::write_whole(&path, content).map_err(failed("write", &path))
     }
 
-    /// Removes a file of an object, durably; one that is not there is removed.
+    /// Removes a file of an object, durably; a missing file is no error.
     pub fn remove_file(&self, object: &str, file: &str) -> Result<()> {
         let path = self.own(object)?.join(file);
         file::remove(&path).map_err(failed("remove", &path))?;
@@ -252,7 +252,7 @@ impl Shelf {
         file::sync_dir(&path).map_err(failed("sync", &path))
     }
 
-    /// The directory of an object, to change what is in it. A symbolic link in its place is not followed.
+    /// The directory of an object, to change its content. A symbolic link in its place is refused.
     fn own(&self, object: &str) -> Result<PathBuf> {
         let path = self.at(object)?;
         if path.is_symlink() {
@@ -261,8 +261,8 @@ impl Shelf {
         Ok(path)
     }
 
-    /// Takes an object away, durably. That is refused while its image is copied or attached, and both are
-    /// refused meanwhile. `what` names the object in messages.
+    /// Removes an object, durably. That is refused while its image is copied or attached, and copying and
+    /// attaching are refused meanwhile. `what` names the object in messages.
     pub fn retire(&self, object: &str, what: &str, pending: &Self) -> Result<()> {
         let _lock = self.lock_for_deletion(object, what)?;
         let (path, away) = (self.at(object)?, pending.at(&random_digits()?)?);
@@ -273,7 +273,7 @@ impl Shelf {
         Ok(())
     }
 
-    /// Keeps everybody else from an image that is about to be removed. None if there is no image.
+    /// Locks an image that is about to be removed against other users. None if there is no image.
     fn lock_for_deletion(&self, object: &str, what: &str) -> Result<Option<FileLock>> {
         let Some(image) = self.open_image(object, false)? else { return Ok(None) };
         let locked = FileLock::try_exclusive(image).map_err(failed("lock", &self.image_path(object)))?;

@@ -22,7 +22,7 @@ use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
 impl Local {
-    /// Makes the volume under its final name; None if somebody else has just done so.
+    /// Makes the volume under its final name; None if another process has just made it.
     fn make_volume(&self, call: &Call, new: &NewVolume, settings: &Settings) -> Result<Option<Found>> {
         let incarnation = random_digits()?;
         let source = new.source.as_ref().map(|(_, origin)| self.source_of(origin)).transpose()?;
@@ -41,8 +41,8 @@ impl Local {
         Ok(draft.finish(&self.volumes, &new.object)?.then_some(found))
     }
 
-    /// The size of a new volume and the file system that it is for: as its parameters say, else as it will be
-    /// used, else as its source is.
+    /// The size of a new volume and the file system that it is for: that of its parameters, else that of its
+    /// uses, else that of its source.
     fn size_and_file_system(
         &self,
         new: &NewVolume,
@@ -60,7 +60,7 @@ impl Local {
         Ok((bounds.of_new(&new.size, source.map(|source| source.size))?, fs_type))
     }
 
-    /// Answers a request whose volume is there already.
+    /// Answers a request whose volume exists already.
     fn same_volume(&self, new: &NewVolume, found: &Found) -> Result<Volume> {
         let record = found.record.as_ref().map_err(|wrong| {
             Error::internal(format!(
@@ -132,7 +132,7 @@ impl Local {
         Ok(size)
     }
 
-    /// Bytes that the objects of a shelf may still take.
+    /// How many more bytes the objects of a shelf may still take.
     pub(super) fn promised(&self, shelf: &Shelf) -> Result<u64> {
         let mut promised: u64 = 0;
         for name in shelf.names()? {
@@ -164,7 +164,7 @@ impl Volumes for Local {
         {
             return Ok(self.describe(&new.object, &made, FreeSpace::of(&self.volumes)?));
         }
-        // Made by another process meanwhile, and perhaps not synced yet.
+        // Another process has made the volume meanwhile, and perhaps not synced it yet.
         self.volumes.sync()?;
         match self.look(&new.object)? {
             Some(found) => self.same_volume(new, &found),
@@ -175,7 +175,7 @@ impl Volumes for Local {
         }
     }
 
-    /// Snapshots are copies of their own: they keep nothing of the volume.
+    /// Snapshots are copies of their own: none of them keeps storage of the volume.
     fn delete(
         &self,
         _call: &Call,
@@ -197,14 +197,14 @@ impl Volumes for Local {
     }
 
     fn list(&self, _call: &Call, after: &str, limit: usize) -> Result<Page<Volume>> {
-        // A directory put here by hand may have a name that fits no ID: nobody could use such a volume.
+        // A directory put here by hand may have a name that fits no ID: such a volume could not be used.
         let fits = |name: &str| self.volume_id(name, None).fits();
         let (names, more) = self.volumes.page(after, limit, fits)?;
         let next = names.last().filter(|_| more).cloned();
         let space = FreeSpace::of(&self.volumes)?;
         let mut entries = Vec::with_capacity(names.len());
         for name in &names {
-            // One that has vanished since is left out; one that cannot be read must not hide the others.
+            // A volume that has vanished is left out; an unreadable volume must not hide the others.
             match self.look(name) {
                 Ok(None) => {}
                 Ok(Some(found)) => entries.push(self.describe(name, &found, space)),
@@ -227,8 +227,8 @@ impl Volumes for Local {
         })
     }
 
-    /// The image comes first: after a crash before the record follows, the image is longer
-    /// than recorded, which is well, and the repeat finds the size and writes the record.
+    /// The image is expanded first: after a crash before the record is written, the image is longer than
+    /// recorded, which is allowed, and the repeated request writes the record.
     fn expand(&self, call: &Call, id: &VolumeId, range: &SizeRange, _secrets: &Secrets) -> Result<u64> {
         let found = self.existing(id)?;
         let size = self

@@ -9,9 +9,8 @@ use crate::volume::request::{CreateVolume, Source, TopologyRequirement};
 use crate::volume::{Operations, Target};
 
 impl Operations {
-    /// The volume that a request asks for: where it will live, or its name is registered, and what it is a
-    /// copy of. That is decided once, so that what is made is what was locked, whatever is reloaded
-    /// meanwhile.
+    /// The volume that a request asks for: its place, or the place that registers its name, and its source.
+    /// This is decided once, so that the volume that is made is the one that was locked, even after a reload.
     pub fn plan_creation(&self, request: CreateVolume) -> Result<NewVolume> {
         let backend = self.backends.for_parameters(&request.parameters)?;
         let placement = backend.place(&PlacementRequest {
@@ -51,7 +50,7 @@ impl Operations {
         })
     }
 
-    /// What is asked for; where that is nothing, a daemon that also serves the node prefers the node's
+    /// The requested topology. If none is requested, a daemon that also serves the node prefers the node's
     /// domain.
     fn near_this_node(&self, asked: TopologyRequirement) -> TopologyRequirement {
         match asked == TopologyRequirement::default() && self.serves_node {
@@ -66,7 +65,7 @@ impl Operations {
         backend.volumes().create(call, new)
     }
 
-    /// What a content source means. One that means nothing here does not exist.
+    /// Resolves a content source. A source whose ID means nothing here does not exist.
     fn origin(&self, source: Source) -> Result<(Source, Origin)> {
         let origin = match &source {
             Source::Volume(id) => Origin::Volume(meant(&self.controller_volume(id.clone()))?),
@@ -81,7 +80,7 @@ fn meant<I: Clone>(source: &Target<I>) -> Result<I> {
     source.find()?.map(|(id, _)| id.clone()).ok_or_else(absent)
 }
 
-/// The file system of a request, if it is one that is never made.
+/// The file system of a request, if no new file system of that type is made.
 pub(super) fn old_file_system<'a>(parameters: &'a Map, capabilities: &'a [Capability]) -> Option<&'a str> {
     let of_use = |capability: &'a Capability| match &capability.access {
         Access::Mount { fs_type, .. } => Some(fs_type.as_str()),

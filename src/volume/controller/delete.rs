@@ -10,7 +10,7 @@ use crate::volume::deletion::Deleting;
 use crate::volume::request::DeleteVolume;
 
 impl Operations {
-    /// Deletes a volume that nobody uses. An ID that was never given means a volume that is absent.
+    /// Deletes an unused volume. An ID that was never given out means an absent volume.
     pub fn delete(&self, call: &Call, request: &DeleteVolume) -> Result<Deleted> {
         let Some((named, backend)) = request.volume.find()? else { return Ok(Deleted::Absent) };
         let DeleteVolume { snapshots_may_outlive, ref secrets, .. } = *request;

@@ -6,7 +6,7 @@ use crate::volume::Operations;
 use crate::volume::request::Expand;
 
 impl Operations {
-    /// Makes the volume at least as large as asked; gives its size in bytes. The node has to follow.
+    /// Makes the volume at least as large as asked; returns its size in bytes. The node has to follow.
     pub fn expand(&self, call: &Call, request: &Expand) -> Result<u64> {
         let (id, backend) = request.volume.get()?;
         backend.volumes().expand(call, id, &request.size, &request.secrets)

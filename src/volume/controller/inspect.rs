@@ -1,4 +1,4 @@
-//! Looking at a volume, and changing what may be changed of it.
+//! Looking at a volume, and changing its settings.
 
 use crate::backend::{Condition, Volume};
 use crate::csi::ROLE_KEY;
@@ -44,7 +44,7 @@ impl Operations {
         if let Some((key, _)) = request.volume_context.iter().find(|pair| unlike(*pair)) {
             return Ok(Verdict::OtherContext(key.clone()));
         }
-        // As for a creation: what is confirmed for a volume is what it could have been made for.
+        // As in a creation: a confirmed volume is one that could have been made with these capabilities.
         let agree = validate::one_file_system(&request.capabilities, &request.parameters);
         let agree = agree.map_err(|error| error.message().to_string());
         Ok(match agree.and_then(|()| request.capabilities.iter().try_for_each(fits)) {
@@ -53,15 +53,15 @@ impl Operations {
         })
     }
 
-    /// Changes settings of a volume; without any, only says whether it is there.
+    /// Changes settings of a volume; without parameters, only checks that the volume exists.
     pub fn modify(&self, call: &Call, request: &Modify) -> Result<()> {
         let (id, backend) = request.volume.get()?;
         backend.volumes().modify(call, id, &request.mutable_parameters, &request.secrets)
     }
 }
 
-/// The volume with what is wrong with it on this node, if the storage has nothing to say. A node that cannot
-/// tell keeps nobody from looking at the volume.
+/// The volume with its condition on this node, if the storage reports none. If the node cannot tell, the
+/// volume is returned without it.
 pub(super) fn with_condition_here(volume: Volume, here: Result<Condition>) -> Volume {
     let here = here.unwrap_or_else(|error| {
         log::warn!("volume {}: its condition on this node is not known: {error}", volume.id);
@@ -73,7 +73,7 @@ pub(super) fn with_condition_here(volume: Volume, here: Result<Condition>) -> Vo
     }
 }
 
-/// Whether the volume can be written to, where that is asked for; if not, why.
+/// Whether the volume can be written to, if that is asked for; if not, why.
 fn allows_writing(volume: &Volume, capability: &Capability) -> Result<(), String> {
     match volume.read_only.as_ref().filter(|_| !capability.mode.is_read_only()) {
         Some(why) => Err(why.clone()),
@@ -81,7 +81,7 @@ fn allows_writing(volume: &Volume, capability: &Capability) -> Result<(), String
     }
 }
 
-/// Whether the file system asked for is the one the volume was made for, where both say one; if not, why.
+/// Whether the requested file system is the one the volume was made for, if both are known; if not, why.
 fn has_file_system(volume: &Volume, capability: &Capability) -> Result<(), String> {
     let made_for = volume.fs_type.as_deref();
     match made_for.zip(capability.other_file_system(made_for)) {

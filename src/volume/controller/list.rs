@@ -1,7 +1,7 @@
-//! Lists of volumes and snapshots, page by page, and the room left for more.
+//! Lists of volumes and snapshots, page by page, and the free space for more.
 //!
-//! A page ends with a token that names backend and key of its last entry. The next page begins after that
-//! key, whatever came and went meanwhile: nothing that was there all the time is left out or listed twice.
+//! A page ends with a token of the backend and the key of its last entry. The next page begins after that
+//! key, so an entry that exists all the time is neither left out nor listed twice.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ pub struct Listed<T> {
     pub next_token: String,
 }
 
-/// The most entries of a page, also where the request sets no limit: an answer of more than 4 MiB is refused
-/// by gRPC's clients.
+/// The most entries of a page, also if the request sets no limit: gRPC clients refuse an answer of more than
+/// 4 MiB.
 const LARGEST_PAGE: usize = 5000;
 
 impl Operations {
@@ -77,7 +77,7 @@ impl Operations {
         Ok(Listed { entries: found.into_iter().filter(wanted).collect(), next_token: String::new() })
     }
 
-    /// Fills a page from the backends in their order, beginning where the token says.
+    /// Fills a page from the backends in their order, from the token's position on.
     fn pages<T>(
         &self,
         page: &PageRequest,
@@ -103,7 +103,7 @@ impl Operations {
         Ok(Listed { entries, next_token: String::new() })
     }
 
-    /// Which backend a token begins in, and after which key.
+    /// The backend in which a token begins, and the key after which it begins.
     fn position(&self, token: &str) -> Result<(usize, String)> {
         if token.is_empty() {
             return Ok((0, String::new()));
@@ -119,7 +119,7 @@ impl Operations {
         Ok((index, ids::decode(after).ok_or_else(bad)?))
     }
 
-    /// Room for new volumes as described; none where they could not be reached.
+    /// Room for new volumes as described; none if they could not be used or reached.
     pub fn capacity(&self, call: &Call, request: &GetCapacity) -> Result<Capacity> {
         let none = Capacity { available: 0, largest: 0, smallest: 0 };
         let backend = match (request.parameters.get("backend"), self.backends.iter().next()) {

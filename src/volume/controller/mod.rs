@@ -1,4 +1,4 @@
-//! The controller's operations: what is asked of the storage, wherever the volume is used.
+//! The controller's operations: requests to the storage, independent of the node that uses the volume.
 
 mod create;
 mod delete;

@@ -1,4 +1,4 @@
-//! Giving a volume to a node and taking it back, on the controller's side.
+//! Publishing a volume to a node and unpublishing it, on the controller's side.
 
 use crate::backend::{Publication, Unpublished};
 use crate::dispatch::Call;
@@ -7,7 +7,7 @@ use crate::volume::Operations;
 use crate::volume::request::{ControllerPublish, ControllerUnpublish, Map};
 
 impl Operations {
-    /// Lets a node use a volume; gives what the node needs to know.
+    /// Lets a node use a volume; returns what the node needs to know.
     pub fn controller_publish(&self, call: &Call, request: &ControllerPublish) -> Result<Map> {
         let (id, backend) = request.volume.get()?;
         backend.supports(&request.capability)?;
@@ -19,7 +19,7 @@ impl Operations {
         backend.publisher().publish(call, id, &publication, &request.secrets)
     }
 
-    /// Takes a volume back from a node, or from all.
+    /// Takes a volume back from a node, or from all nodes.
     pub fn controller_unpublish(&self, call: &Call, request: &ControllerUnpublish) -> Result<Unpublished> {
         let Some((id, backend)) = request.volume.find()? else { return Ok(Unpublished::NoVolume) };
         let node = (!request.node_id.is_empty()).then_some(request.node_id.as_str());

@@ -30,7 +30,7 @@ impl Operations {
         backend.snapshots().create(call, new)
     }
 
-    /// Deletes a snapshot that nobody uses. An ID that was never given means a snapshot that is absent.
+    /// Deletes an unused snapshot. An ID that was never given out means an absent snapshot.
     pub fn delete_snapshot(&self, call: &Call, request: &SnapshotById) -> Result<Deleted> {
         let Some((id, backend)) = request.snapshot.find()? else { return Ok(Deleted::Absent) };
         self.with_deletion(backend, Deleting::Snapshot(id.clone()), |record| {

@@ -113,7 +113,7 @@ mod tests {
         assert!(!mark.is_for(&attached("10ac", "0123")), "another image");
     }
 
-    /// Another node may have had it between the two.
+    /// Another node may have used the volume between the two publications.
     #[test]
     fn a_right_to_format_ends_with_the_publication() {
         let scene = Scene::new();
@@ -135,7 +135,7 @@ mod tests {
                 capability: &capability,
                 read_only: false,
             };
-            // It is written down, and then mapped, which this kernel cannot do.
+            // The attachment is recorded first, and then mapped, which this kernel cannot do.
             let call = Call::internal("test");
             let volume = operations.on_node(&call, &id, backend.as_ref()).unwrap();
             operations.attach(&volume, &context).unwrap_err();

@@ -1,4 +1,4 @@
-//! Letting the device and the file system of an expanded volume follow.
+//! Growing the device and the file system of a volume that was expanded.
 
 use crate::backend::{Attachment, BlockDevice};
 use crate::dispatch::Call;
@@ -10,7 +10,7 @@ use crate::volume::node::record::NodeRecord;
 use crate::volume::request::{Access, NodeExpand};
 
 impl Operations {
-    /// Lets device and file system on this node follow; gives the device's size in bytes.
+    /// Grows device and file system on this node; returns the device's size in bytes.
     pub fn node_expand(&self, call: &Call, request: &NodeExpand) -> Result<u64> {
         let (id, backend) = request.volume.get()?;
         let volume = self.on_node(call, id, backend)?;
@@ -31,7 +31,7 @@ impl Operations {
         Ok(size)
     }
 
-    /// Grows the file system to its device. A block volume has none.
+    /// Grows the file system to its device. A block volume has no file system.
     fn grow_file_system(&self, volume: &OnNode<'_>, device: &BlockDevice, record: &NodeRecord) -> Result<()> {
         let Access::Mount { fs_type, .. } = &record.access else { return Ok(()) };
         let id = volume.id;
@@ -41,7 +41,7 @@ impl Operations {
             )));
         }
         let mount_point = self.real_mount(id)?;
-        // Told to grow what lies at an unmounted directory, btrfs would grow the file system of the host.
+        // On an unmounted directory, btrfs would grow the file system of the host.
         if !matches!(self.mounted_at(volume, &mount_point)?, Mounted::Ours { .. }) {
             return Err(Error::precondition(format!(
                 "volume {id} is no longer mounted on this node: stage it again"

@@ -1,9 +1,9 @@
-//! What the kernel says is wrong with a file system that is mounted.
+//! Faults of mounted file systems, as the kernel reports them.
 //!
-//! Every file system says it in its own place, and none in the flags of the mount or by statfs(2):
+//! Each file system reports a fault in a place of its own, and none in the mount flags or by statfs(2):
 //!
-//! - ext4 counts errors in sysfs. Its mount options say since Linux 6.15 that it takes no writes
-//!   (`emergency_ro`, `shutdown`); before, its errors tell ([`ext4::RecordedErrors`]).
+//! - ext4 counts errors in sysfs. Since Linux 6.15 its mount options show that it refuses writes
+//!   (`emergency_ro`, `shutdown`); before, only its errors do ([`ext4::RecordedErrors`]).
 //! - xfs fails stat(2) of its root after a shutdown.
 //! - btrfs becomes read-only among the options of the file system.
 
@@ -22,16 +22,16 @@ use crate::volume::request::Access;
 /// A fault of a mounted file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It fails all access.
+    /// It fails every access.
     ShutDown,
-    /// It was mounted for writing and takes no writes.
+    /// It was mounted for writing, but refuses writes.
     ReadOnly,
-    /// It has so many recorded errors, and takes writes.
+    /// It has this many recorded errors, but takes writes.
     Errors(u64),
 }
 
 impl Fault {
-    /// Whether nothing can be written any more.
+    /// Whether the file system refuses writes.
     pub(crate) fn refuses_writes(self) -> bool {
         matches!(self, Self::ShutDown | Self::ReadOnly)
     }
@@ -54,7 +54,7 @@ impl fmt::Display for Fault {
 }
 
 impl Operations {
-    /// What is wrong with the file system of a mount. `read_only` where it was mounted so.
+    /// The fault of a mounted file system. `read_only` tells whether it was mounted read-only.
     pub(crate) fn find_fault(&self, call: &Call, mount: &Mount, read_only: bool) -> Result<Option<Fault>> {
         let is_shut_down = match mount.fs_type.as_str() {
             "xfs" => self.kernel.is_shut_down(call, &mount.mount_point)?,
@@ -77,7 +77,7 @@ impl Operations {
         Ok(errors.filter(|errors| errors.count > 0).map(|errors| Fault::Errors(errors.count)))
     }
 
-    /// What is wrong with the volume's file system, if this node has it mounted.
+    /// The fault of the volume's file system, if it is mounted on this node.
     pub(crate) fn fault_here(&self, volume: &OnNode<'_>) -> Result<Option<Fault>> {
         let Some(record) = volume.record_in_use().filter(|record| record.access != Access::Block) else {
             return Ok(None);
@@ -87,7 +87,7 @@ impl Operations {
         self.find_fault(volume.call, mount, is_read_only(&record, volume.attachment()?.as_ref()))
     }
 
-    /// Refuses a file system that takes no writes to those who want to write.
+    /// For callers that want to write: refuses a volume whose file system takes no writes.
     pub(crate) fn refuse_faulty(&self, volume: &OnNode<'_>) -> Result<()> {
         match self.fault_here(volume)? {
             Some(fault) if fault.refuses_writes() => {
@@ -108,7 +108,7 @@ impl Operations {
         if !is_ready {
             return Ok(None);
         }
-        // What is wrong with the device is the cause of what is wrong with its file system.
+        // A fault of the device is the cause of a fault of its file system, so it comes first.
         match backend.node().condition(call, &volume.id_here())? {
             None => Ok(self.fault_here(volume)?.map(|fault| fault.to_string())),
             found => Ok(found),

@@ -1,5 +1,5 @@
-//! The file system on a device: made if the device is blank, checked if it asks for it, grown to the device,
-//! never overwritten. What was half made is undone when the volume leaves the node.
+//! The file system on a device: made if the device is blank, checked if it needs a check, grown to the
+//! device, never overwritten. A half-made file system is removed when the volume leaves the node.
 
 use std::path::Path;
 
@@ -16,15 +16,15 @@ use crate::volume::node::mounts::{self, OnNode};
 use crate::volume::node::record::{BegunWork, FsWork, NodeRecord};
 use crate::volume::request::{Access, Capability};
 
-/// A device that is larger than its file system by less than this is not worth growing: file systems round
-/// down.
+/// If a device is larger than its file system by less than this, the file system is not grown: file systems
+/// round down.
 const SLACK: u64 = 1 << 20;
 
-/// The kernel resizes no btrfs to less than this (fs/btrfs/ioctl.c, btrfs_ioctl_resize: EINVAL). It is used
-/// as it is.
+/// The kernel resizes no btrfs to less than this (fs/btrfs/ioctl.c, btrfs_ioctl_resize: EINVAL). A smaller
+/// one is used as it is.
 const SMALLEST_BTRFS: u64 = 256 << 20;
 
-/// A volume's device, and the file system that it is to have.
+/// A volume's device, and the file system that it should have.
 #[derive(Clone, Copy)]
 pub(crate) struct FsDevice<'a> {
     pub(crate) volume: &'a OnNode<'a>,
@@ -37,7 +37,7 @@ pub(crate) fn driver_of(fs_type: &str) -> &str {
     if OLD_FILE_SYSTEMS.contains(&fs_type) { DEFAULT_FILE_SYSTEM } else { fs_type }
 }
 
-/// The file system to use: as the request says, else as the volume was made for, else ext4.
+/// The file system to use: that of the request, else the one that the volume was made for, else ext4.
 pub fn wanted(capability: &Capability, made_for: Option<&str>) -> String {
     let made_for = made_for.filter(|name| !name.is_empty());
     capability.fs_type().or(made_for).unwrap_or(DEFAULT_FILE_SYSTEM).to_string()
@@ -46,10 +46,10 @@ pub fn wanted(capability: &Capability, made_for: Option<&str>) -> String {
 impl Operations {
     /// Makes sure that the device holds a sound file system of this type. Not for mounted devices.
     ///
-    /// A mark in the journal stands from before the formatting until after it. A device found half formatted
-    /// under a mark that is bound to it was blank before, so it is formatted again; without one nothing but a
-    /// blank device ever is. A whole file system is kept, mark or not: mkfs writes the superblock last, and
-    /// somebody may have made it by hand and put data there.
+    /// A mark in the journal exists from before the formatting until after it. If a half-formatted device has
+    /// a mark that is bound to it, the device was blank before, so it is formatted again; without a mark only
+    /// a blank device is formatted. A whole file system is kept, mark or not: mkfs writes the superblock
+    /// last, and a user may have made it by hand and put data there.
     pub(crate) fn ensure_file_system(&self, on: FsDevice<'_>, record: &NodeRecord) -> Result<()> {
         let FsDevice { volume: volume @ &OnNode { call, id, .. }, device, fs_type } = on;
         let lock = self.lock_formatting(id)?;
@@ -83,9 +83,9 @@ impl Operations {
         }
     }
 
-    /// The right to format the volume, which the formatter keeps for as long as it runs, whatever becomes of
-    /// the daemon. No exclusive open would do: mkfs.btrfs only tries whether it could have one (6.2), and the
-    /// guard cannot have one for it, as mkfs.ext4 and mkfs.xfs want it for themselves.
+    /// The lock for formatting the volume. The formatter holds it as long as it runs, even without the
+    /// daemon. An exclusive open cannot replace it: mkfs.btrfs only tests for one (6.2), and the guard cannot
+    /// hold one for the tool, as mkfs.ext4 and mkfs.xfs take it themselves.
     fn lock_formatting(&self, id: &VolumeId) -> Result<ByteLock> {
         let locks = LockFile::at(self.layout.formatting_locks());
         let lock = locks.try_take(number_of(&self.record_key(id)));
@@ -122,12 +122,12 @@ impl Operations {
         let mkfs = tool_on(tool, device, overwrites).args(options.iter().copied()).arg(&device.path);
         let made = self.runner.run(call, &mkfs.keeping_open(lock.file()));
         made.map_err(|error| self.explain_format(on, overwrites, Error::from(error)))?;
-        // Before the first mount: from then on there may be data.
+        // This comes before the first mount: after it there may be data.
         self.end_work(volume)
     }
 
-    /// A formatter that failed before it wrote anything leaves no right to format over what is put there
-    /// later, by hand perhaps; nor does one that did not begin, because the device is not blank any more.
+    /// A formatter that failed before it wrote anything leaves no right to format over later data, perhaps
+    /// made by hand; nor does a formatter that did not begin because the device is no longer blank.
     fn explain_format(&self, on: FsDevice<'_>, overwrites: Overwrites, error: Error) -> Error {
         let FsDevice { volume: volume @ &OnNode { call, id, .. }, device, .. } = on;
         let has_begun = error.exit_status() != Some(i32::from(NOT_BEGUN));
@@ -148,8 +148,8 @@ impl Operations {
         error
     }
 
-    /// Repairs a file system that asks for it, and has it grow to its device once it is mounted; ext4 now,
-    /// where a mounted one cannot.
+    /// Repairs a file system that needs it, and marks it to grow to its device once it is mounted; grows ext4
+    /// here if this kernel cannot grow a mounted one.
     fn check_and_grow(&self, on: FsDevice<'_>, present: &FileSystem, device_bytes: u64) -> Result<()> {
         let is_ext = driver_of(on.fs_type) == "ext4";
         let growable = on.fs_type != "btrfs" || device_bytes >= SMALLEST_BTRFS;
@@ -173,7 +173,7 @@ impl Operations {
         let FsDevice { volume: &OnNode { call, id, .. }, device, .. } = on;
         let check = tool_on(Tool::E2fsck, device, Overwrites::Nothing).args(["-p", "-f"]).arg(&device.path);
         let Err(error) = self.runner.run(call, &check).map_err(Error::from) else { return Ok(()) };
-        // 1: errors were corrected (e2fsck(8), EXIT CODE); or systemd-run could not start it.
+        // Status 1: errors were corrected (e2fsck(8), EXIT CODE), or systemd-run could not start e2fsck.
         if error.exit_status() == Some(1) {
             let now = self.kernel.identify(call, &device.backing, device.sparse_file.as_deref())?;
             if matches!(now.content, Content::FileSystem(sound) if !sound.needs_check) {
@@ -185,7 +185,7 @@ impl Operations {
             .context(format!("volume {id} cannot be checked; if e2fsck gave up, {by_hand}")))
     }
 
-    /// Grows a file system that was found too small when it was mounted, even if a crash came between.
+    /// Grows a file system that was found too small before it was mounted, even after a crash in between.
     pub(crate) fn finish_growing(&self, on: FsDevice<'_>, mount_point: &Path) -> Result<()> {
         match on.volume.record().and_then(|record| record.begun) {
             Some(BegunWork { work: FsWork::Growing, image, .. }) if image == on.device.image => {}
@@ -195,15 +195,14 @@ impl Operations {
         self.end_work(on.volume)
     }
 
-    /// Ends the right to format over what is found, because the volume leaves this node: from now on others
-    /// may write to it. What a formatting has half made is made blank, so that whoever has it next can begin
-    /// anew.
+    /// Ends the right to format over existing content when the volume leaves this node: from now on other
+    /// nodes may write to it. A half-made file system is made blank, so that the next node can format it.
     ///
-    /// A device that is gone or fails, or that is another image, keeps what is half made: it must not keep
-    /// the volume from leaving.
+    /// A device that is gone or fails, or has another image, keeps its half-made file system: that must not
+    /// prevent the volume from leaving.
     ///
     /// # Errors
-    /// Those after which asking again helps: somebody is still at it.
+    /// Errors that a retry can resolve: a formatter may still be running.
     pub(crate) fn undo_formatting(&self, volume: &OnNode<'_>, record: &mut NodeRecord) -> Result<()> {
         let OnNode { call, id, backend, .. } = *volume;
         let Some(begun) = record.formatting() else { return Ok(()) };
@@ -248,14 +247,14 @@ impl Operations {
         grown.map_err(|error| self.explain_growth(error.into(), on, mount_point))
     }
 
-    /// What the tools only call "Operation not permitted" or "Invalid argument". The kernel lets no ext4 grow
-    /// that has recorded errors (fs/ext4/resize.c, ext4_resize_begin), and a mounted one only with a
-    /// capability of its own (fs/ext4/ioctl.c); a btrfs may be too small to be resized.
+    /// Explains what the tools only call "Operation not permitted" or "Invalid argument". The kernel grows no
+    /// ext4 with recorded errors (fs/ext4/resize.c, ext4_resize_begin), and a mounted ext4 only with a
+    /// special capability (fs/ext4/ioctl.c); a btrfs may be too small to be resized.
     fn explain_growth(&self, error: Error, on: FsDevice<'_>, mount_point: &Path) -> Error {
         let error = error.context(format!("the file system of volume {} could not be grown", on.volume.id));
         let says = |text: &str| error.message().contains(text);
-        // While one that outlived its daemon or was started by hand is still at it (resize2fs; xfs_growfs and
-        // btrfs): asking again finds it done.
+        // Another tool may still be growing it, started by hand or by an earlier daemon (resize2fs;
+        // xfs_growfs and btrfs): a repeated request finds it done.
         if says("Device or resource busy") || says("in progress") {
             return error.with_kind(Kind::Busy);
         }
@@ -286,14 +285,14 @@ impl Operations {
     }
 }
 
-/// Whether a formatting of what is attached now was broken off.
+/// Whether a formatting of the attached device was interrupted.
 fn is_half_made(volume: &OnNode<'_>, device: &BlockDevice) -> bool {
     volume.record().is_some_and(|NodeRecord { attached, begun, .. }| {
         begun.is_some_and(|begun| begun.may_format(&device.image, &attached.publication))
     })
 }
 
-/// The mount flags by which an operator has a file system read as it is, with the file system of each.
+/// The mount flag, for each file system, by which an operator has it read without replaying its journal.
 const WITHOUT_JOURNAL: [(&str, &str); 3] =
     [("ext4", "noload"), ("xfs", "norecovery"), ("btrfs", "rescue=nologreplay")];
 
@@ -302,7 +301,7 @@ fn ignores_journal(record: &NodeRecord) -> bool {
     matches!(&record.access, Access::Mount { flags, .. } if flags.iter().any(known))
 }
 
-/// Mounted without its journal, the file system would lack what was synced last.
+/// Without its journal, the mounted file system would lack the data that was synced last.
 pub(super) fn must_be_replayed(id: &VolumeId, fs_type: &str) -> Error {
     let flag = WITHOUT_JOURNAL.iter().find(|(name, _)| *name == fs_type).map_or("noload", |(_, flag)| flag);
     Error::precondition(format!(
@@ -313,16 +312,16 @@ pub(super) fn must_be_replayed(id: &VolumeId, fs_type: &str) -> Error {
     ))
 }
 
-/// A tool that makes, checks or grows a file system. It is never broken off, not even where everything that
-/// the daemon has started ends with it, and it begins only if the device still is the volume's.
+/// A tool that makes, checks or grows a file system. It is never interrupted, and outlives the daemon even if
+/// the daemon's whole cgroup is ended. It begins only if the device still is the volume's.
 fn tool_on(tool: Tool, device: &BlockDevice, overwrites: Overwrites) -> Cmd {
     let sparse_file = device.sparse_file.clone().map(Into::into);
     let guard = ToolGuard { device: device.backing.clone(), sparse_file, overwrites };
     Cmd::new(tool, Class::Unbounded).outliving().guarded(guard.to_bytes())
 }
 
-/// A tool that ended and said no is the volume's trouble. One that was not run to its end keeps its own
-/// meaning: it may be running still, and who joined the call has to ask again.
+/// If a tool ran to its end and failed, the volume is the cause. If it did not, the error keeps its kind: the
+/// tool may still be running, and callers that joined the call have to ask again.
 fn ended_badly(error: Error) -> Error {
     if error.kind() == Kind::Internal { error.with_kind(Kind::Precondition) } else { error }
 }

@@ -1,7 +1,6 @@
-//! Volumes whose device can only fail from now on, as their storage has shut this node out, or is another
-//! image than the one that is asked for, or as it was taken away under its mount: they are made ready anew
-//! when they are asked for again. What consumers have open would fail for ever beside it, so they let go of
-//! it first.
+//! Lost volumes: the storage has shut this node out, or the device is another image than the requested one,
+//! or it was taken away under its mount. A lost volume is made ready anew on the next request. Files that
+//! consumers have open would fail for ever, so the volume has to be unpublished first.
 
 use crate::backend::{Condition, NodeContext, PublishedBy};
 use crate::error::{Error, Result};
@@ -10,17 +9,17 @@ use crate::volume::Operations;
 use crate::volume::node::mounts::{self, Mounted, OnNode};
 use crate::volume::node::record::NodeRecord;
 
-/// Why a volume cannot be used that is mounted, but has no device.
+/// Why a mounted volume without a device cannot be used.
 const GONE: &str = "its device is gone from this node";
 
 impl Operations {
-    /// Takes a lost device from the node, with its mount and the staging paths; says whether it was lost.
+    /// Takes a lost device from the node, with its mount and the staging paths; returns whether it was lost.
     pub(crate) fn remove_lost(&self, volume: &OnNode<'_>, wanted: &NodeContext<'_>) -> Result<bool> {
         let Some(why) = self.why_lost(volume, wanted)? else { return Ok(false) };
         self.let_go(volume, (&why, wanted.secrets)).map(|()| true)
     }
 
-    /// Why what the node has of the volume can only fail from now on, if so.
+    /// Why this node's attachment or mount of the volume can only fail from now on, if so.
     pub(crate) fn why_lost(&self, volume: &OnNode<'_>, wanted: &NodeContext<'_>) -> Result<Condition> {
         let Some(attachment) = volume.attachment()? else {
             return Ok(self.is_gone(volume)?.then(|| GONE.to_string()));
@@ -29,13 +28,13 @@ impl Operations {
         volume.backend.node().lost(volume.call, &volume.id_here(), (&attachment, &attached_for), wanted)
     }
 
-    /// Whether the device was taken away under what is mounted of it: that can only fail, and beside another
-    /// device nobody would find it any more.
+    /// Whether the device is gone under a mount. The mount can only fail, and no look-up would lead to it
+    /// once another device is attached.
     fn is_gone(&self, volume: &OnNode<'_>) -> Result<bool> {
         Ok(self.is_mounted(volume)? && volume.backend.node().is_absent(&volume.id_here())?)
     }
 
-    /// Whether the volume, or what is left of it, is mounted for real or where it is staged or published.
+    /// Whether the volume, or a rest of it, is mounted at its real mount, a staging path or a target.
     pub(crate) fn is_mounted(&self, volume: &OnNode<'_>) -> Result<bool> {
         let mut places = vec![self.real_mount(volume.id)?];
         for path in volume.record().iter().flat_map(NodeRecord::paths) {
@@ -50,7 +49,7 @@ impl Operations {
         Ok(false)
     }
 
-    /// Takes from the node what it has attached, which cannot be used any more.
+    /// Takes an attachment that cannot be used any more from the node.
     pub(crate) fn let_go(&self, volume: &OnNode<'_>, (why, secrets): (&str, &Secrets)) -> Result<()> {
         let (id, record) = (volume.id, volume.record());
         for target in record.iter().flat_map(NodeRecord::targets) {
@@ -67,10 +66,10 @@ impl Operations {
             self.ensure_unbound(volume, &mounts::resolved(&staging.path)?)?;
         }
         self.ensure_unbound(volume, &self.real_mount(id)?)?;
-        // Others may have written to it since.
+        // Other nodes may have written to the volume since.
         self.clear_format_mark(volume)?;
         volume.look_again();
-        // It stays published to this node.
+        // The volume stays published to this node.
         volume.backend.node().detach(volume.call, &volume.id_here(), PublishedBy::Controller, secrets)
     }
 }

@@ -1,4 +1,4 @@
-//! The node's operations: a volume becomes a path of this machine.
+//! The node's operations: they make a volume available at a path of this machine.
 
 mod begun;
 mod expand;

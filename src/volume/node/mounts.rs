@@ -1,4 +1,4 @@
-//! What is mounted where, asked of the kernel, and the binds that staging paths and targets are.
+//! Mounts, as the kernel reports them, and the bind mounts at staging paths and targets.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,7 +15,7 @@ use crate::volume::Operations;
 use crate::volume::node::record::NodeRecord;
 use crate::volume::request::Access;
 
-/// How often a path is unmounted before it counts as mounted again and again by somebody else.
+/// How often a path is unmounted before another process is assumed to mount it again and again.
 const MAX_LAYERS: usize = 8;
 
 /// What is mounted at a path.
@@ -25,59 +25,59 @@ pub(crate) enum Mounted {
     Nothing,
     /// The volume.
     Ours {
-        /// Nothing can be written there.
+        /// Whether nothing can be written there.
         read_only: bool,
     },
-    /// Something else.
+    /// Another file system.
     Foreign {
         /// Its source.
         what: String,
-        /// The volume is mounted below it.
+        /// Whether the volume is mounted below it.
         covers_ours: bool,
     },
 }
 
-/// A volume on this node, as one call found it and has changed it since. The call holds the volume's lock, so
-/// the record is read once, and the kernel's state once until the call changes it.
+/// A volume on this node, as one call has found and changed it. The call holds the volume's lock, so the
+/// record is read once, and the kernel's state once until the call changes it.
 pub(crate) struct OnNode<'a> {
     pub(crate) call: &'a Call,
     pub(crate) id: &'a VolumeId,
     pub(crate) backend: &'a dyn Backend,
-    /// What the node remembers of an earlier volume of the same name.
+    /// The record of an earlier volume of the same name.
     pub(crate) predecessor: Option<NodeRecord>,
     record: RefCell<Option<NodeRecord>>,
-    /// What it is attached as, if it is; None until it is looked up.
+    /// The volume's attachment, if it is attached; None until it is looked up.
     attachment: RefCell<Option<Option<Attachment>>>,
     /// The kernel's table of mounts; None until it is read.
     mounts: RefCell<Option<Rc<Mounts>>>,
 }
 
 impl OnNode<'_> {
-    /// What the node remembers of it.
+    /// The node's record of the volume.
     pub(crate) fn record(&self) -> Option<NodeRecord> {
         self.record.borrow().clone()
     }
 
-    /// The same, if the volume is in use.
+    /// The record, if the volume is in use.
     pub(crate) fn record_in_use(&self) -> Option<NodeRecord> {
         self.record().filter(|record| !record.is_unused())
     }
 
-    /// The same of a volume that must have been recorded.
+    /// The record of a volume that must have one.
     pub(crate) fn recorded(&self) -> Result<NodeRecord> {
         let lost =
             || Error::internal(format!("volume {} is in use, but this node has no record of it", self.id));
         self.record().ok_or_else(lost)
     }
 
-    /// The same of a volume that is staged or published at `path`.
+    /// The record of a volume that is staged or published at `path`.
     pub(crate) fn record_at(&self, path: &str) -> Result<NodeRecord> {
         let record = self.record().filter(|record| record.paths().any(|known| known == path));
         let elsewhere = || format!("volume {} is neither staged nor published at {path}", self.id);
         record.ok_or_else(|| Error::not_found(elsewhere()))
     }
 
-    /// This is remembered now.
+    /// Notes the record that was written.
     pub(crate) fn was_recorded(&self, record: Option<NodeRecord>) {
         *self.record.borrow_mut() = record;
     }
@@ -88,7 +88,7 @@ impl OnNode<'_> {
         VolumeId { incarnation: image.or_else(|| self.id.incarnation.clone()), ..self.id.clone() }
     }
 
-    /// What it is attached as, if it is.
+    /// The volume's attachment, if it is attached.
     pub(crate) fn attachment(&self) -> Result<Option<Attachment>> {
         if let Some(known) = &*self.attachment.borrow() {
             return Ok(known.clone());
@@ -98,8 +98,8 @@ impl OnNode<'_> {
         Ok(found)
     }
 
-    /// It is attached as this now, and others may have mounted something meanwhile. A file system that is
-    /// mounted nowhere is mounted before anything else, and the table is read again after that.
+    /// Notes the new attachment. The table of mounts may be out of date, so it is forgotten, unless the file
+    /// system is mounted nowhere: then its mount comes next, and forgets the table.
     pub(crate) fn was_attached(&self, attachment: Attachment, access: &Access) {
         let is_next = |mounts: &Mounts| attachment.mounts_in(mounts).is_some_and(|own| own.is_empty());
         self.mounts.borrow_mut().take_if(|mounts| *access == Access::Block || !is_next(mounts));
@@ -121,7 +121,7 @@ impl OnNode<'_> {
         self.mounts.take();
     }
 
-    /// Forgets what it is attached as, before that may change.
+    /// Forgets the attachment, before it may change.
     pub(crate) fn forget_attachment(&self) {
         self.attachment.take();
     }
@@ -133,7 +133,7 @@ impl OnNode<'_> {
     }
 }
 
-/// A bind mount that is to be.
+/// A bind mount to make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bind<'a> {
     pub(crate) source: &'a Path,
@@ -148,7 +148,7 @@ pub(crate) fn read() -> Result<Mounts> {
     Mounts::read().map_err(|error| Error::io("read the table of mounts", &error))
 }
 
-/// The path as the table of mounts names it. One whose directory is gone is no mount point.
+/// The path as the table of mounts names it. A path whose directory is gone is no mount point.
 pub(crate) fn resolved(path: impl AsRef<Path>) -> Result<PathBuf> {
     let path = path.as_ref();
     match file::resolve_parent(path) {
@@ -160,8 +160,8 @@ pub(crate) fn resolved(path: impl AsRef<Path>) -> Result<PathBuf> {
     }
 }
 
-/// Makes the directory or file that is bound over, if nothing is there. Through a link the mount would lie
-/// where nobody looks.
+/// Makes the directory or file to bind over, if it is missing. A symbolic link is refused: the mount would be
+/// at another path than the one that is looked at.
 pub(crate) fn ensure_place(path: &Path, directory: bool) -> Result<()> {
     let refused = |what: &str| {
         Err(Error::precondition(format!("{} {what}: remove it, or name another path", path.display())))
@@ -177,15 +177,15 @@ pub(crate) fn ensure_place(path: &Path, directory: bool) -> Result<()> {
     made.map_err(|error| Error::io(format!("create {}", path.display()), &error))
 }
 
-/// The same at a path that an orchestrator named. Consumers pass through the directories above it.
+/// The same for a path that an orchestrator named. Consumers can pass through the directories above it.
 pub(crate) fn ensure_named_place(path: &Path, directory: bool) -> Result<()> {
     file::ensure_parents(path)
         .map_err(|error| Error::io(format!("create the directories above {}", path.display()), &error))?;
     ensure_place(path, directory)
 }
 
-/// Whether `mount` belongs to a volume whose device is gone: it is of a device that is gone, a bind of what
-/// is mounted at `real`, or of a device's node. Anything else at the path may be anybody's.
+/// Whether `mount` belongs to a volume whose device is gone: it is of a missing device, a bind of the file
+/// system mounted at `real`, or a bind of a device node. Any other mount may belong to another user.
 fn is_left_over(mounts: &Mounts, real: &Path, mount: &Mount) -> bool {
     let same = |other: &Mount| (other.device, &other.root) == (mount.device, &mount.root);
     let is_node = |dev: &Mount| dev.device == mount.device && dev.root != mount.root;
@@ -195,7 +195,7 @@ fn is_left_over(mounts: &Mounts, real: &Path, mount: &Mount) -> bool {
 }
 
 impl Operations {
-    /// Where the volume's device is mounted for real, as the table of mounts names it.
+    /// The path of the volume's real mount, as the table of mounts names it.
     pub(crate) fn real_mount(&self, id: &VolumeId) -> Result<PathBuf> {
         resolved(self.layout.mount_point(&self.record_key(id)))
     }
@@ -212,14 +212,14 @@ impl Operations {
         Ok(OnNode { call, id, backend, predecessor, record, attachment, mounts })
     }
 
-    /// Writes a volume's record down; durable when Ok.
+    /// Writes a volume's record; durable when Ok.
     pub(crate) fn write_record(&self, volume: &OnNode<'_>, record: NodeRecord) -> Result<()> {
         self.remember(volume.id, &record)?;
         volume.was_recorded(Some(record));
         Ok(())
     }
 
-    /// Where the volume, or its device's node, is mounted.
+    /// The mount points of the volume, and of its device node.
     pub(crate) fn mount_points(&self, volume: &OnNode<'_>) -> Result<Vec<PathBuf>> {
         let (mounts, attachment) = (volume.mounts()?, volume.attachment()?);
         let own = attachment.as_ref().and_then(|attachment| attachment.mounts_in(&mounts));
@@ -244,14 +244,13 @@ impl Operations {
         })
     }
 
-    /// Makes sure that the bind is there, and something to bind over. Whatever else is mounted there is left
-    /// alone.
+    /// Makes sure that the bind mount exists, and a place to bind over. Any other mount there is left alone.
     pub(crate) fn ensure_bound(&self, volume: &OnNode<'_>, bind: &Bind<'_>) -> Result<()> {
         let OnNode { call, id, .. } = *volume;
         let Bind { source, target: path, access, read_only } = *bind;
         let explain = |error: Error| error.context(format!("volume {id}"));
         match self.mounted_at(volume, &resolved(path)?)? {
-            // A crash came before it was made read-only, so nobody was given it.
+            // A crash came before the bind was made read-only, so no consumer has it.
             Mounted::Ours { read_only: false } if read_only => {
                 self.ensure_unbound(volume, &resolved(path)?)?
             }
@@ -270,8 +269,7 @@ impl Operations {
         self.kernel.bind(call, source, &resolved(path)?, read_only).map_err(explain)
     }
 
-    /// Takes the volume off `path`; a bind that a crash made twice lies there twice. What is not the volume's
-    /// stays.
+    /// Unmounts the volume from `path`, twice if a crash made the bind twice. Other mounts there stay.
     pub(crate) fn ensure_unbound(&self, volume: &OnNode<'_>, path: &Path) -> Result<()> {
         let OnNode { call, id, .. } = *volume;
         for _ in 0..MAX_LAYERS {

@@ -1,4 +1,4 @@
-//! Giving a staged volume to a consumer, at a path of its own.
+//! Publishing a staged volume to a consumer, at a path of its own.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ impl Operations {
         let volume = &self.on_node(call, id, backend)?;
         let Some(mut record) = volume.record_in_use() else { return self.not_staged(call, request) };
         self.ensure_usable(volume, &context_of(request, &record))?;
-        // It may say another image now.
+        // The record may have another image now.
         record = volume.recorded()?;
         self.check_staging(volume, &record, request)?;
         let path = Path::new(&request.target_path);
@@ -40,14 +40,14 @@ impl Operations {
             TargetEntry::New => {
                 self.roll_back(volume, path, bound, || self.remove_target(volume, path, secrets))
             }
-            // It may be in use, however this call failed.
+            // The target may be in use, so a failed call does not remove it.
             TargetEntry::Present => bound,
         }
     }
 
-    /// Makes sure that a staged volume works and may be used for this publication, as far as its storage says
-    /// so: an orchestrator may publish a volume once more to a node without staging it again. What no
-    /// controller has published to the node is looked at when it is staged.
+    /// Makes sure that a staged volume works and may be used for this publication, as far as its storage
+    /// tells: an orchestrator may publish a volume to a node again without staging it again. If no controller
+    /// has published it, a lost volume is refused here, and the next stage makes it ready.
     fn ensure_usable(&self, volume: &OnNode<'_>, context: &NodeContext<'_>) -> Result<()> {
         let id = volume.id;
         if context.publish.is_empty() {
@@ -62,13 +62,13 @@ impl Operations {
         let was_lost = self.remove_lost(volume, context)?;
         match self.attach(volume, context) {
             Ok(()) => {
-                // Also what an earlier call was kept from finishing.
+                // This also finishes what an earlier call could not finish.
                 self.mount_attached(volume)?;
                 let record = volume.recorded()?;
                 let mut stagings = record.stagings();
                 stagings.try_for_each(|staging| self.bind_staging(volume, &staging.path))
             }
-            // What is attached, but mounted nowhere, may be what an earlier call was not sure of.
+            // Only if it was mounted: a volume that is only attached may not have passed an earlier call.
             Err(error) if was_mounted && !was_lost && is_no_answer(&error) => {
                 log::warn!("volume {id}: whether it may be used as published now is not known: {error}");
                 Ok(())
@@ -77,7 +77,7 @@ impl Operations {
         }
     }
 
-    /// Why a volume without a record cannot be published.
+    /// The error for a volume without a record.
     fn not_staged(&self, call: &Call, request: &NodePublish) -> Result<()> {
         let (id, backend) = request.volume.get()?;
         match backend.volumes().find(call, id, &request.secrets)? {
@@ -88,7 +88,7 @@ impl Operations {
         }
     }
 
-    /// The volume must be staged where the request says, in a way that allows what it asks.
+    /// Refuses a volume that is not staged where the request says, or not in a way that allows the request.
     fn check_staging(&self, volume: &OnNode<'_>, record: &NodeRecord, request: &NodePublish) -> Result<()> {
         let id = volume.id;
         let path = &request.staging_path;
@@ -127,7 +127,7 @@ impl Operations {
         request.read_only || record.read_only || record::is_read_only(&request.capability)
     }
 
-    /// What targets are binds of: the real mount, or the device node.
+    /// The source of the targets' bind mounts: the real mount, or the device node.
     pub(crate) fn bind_source(
         &self,
         volume: &OnNode<'_>,
@@ -152,7 +152,7 @@ impl Operations {
             || Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"));
         let Attachment::Block(device) = volume.attachment()?.ok_or_else(gone)?;
         if read_only && !device.read_only {
-            // A read-only bind of a device's node keeps nobody from writing to the device.
+            // A read-only bind of a device node prevents no process from writing to the device.
             return Err(Error::precondition(format!(
                 "volume {id} is attached for writing, and a block device cannot be read-only at one path \
                  alone: stage it with a \
@@ -163,14 +163,14 @@ impl Operations {
     }
 }
 
-/// The volume as it is staged: what the request says of one target does not matter to the backend.
+/// The context of the staged volume: what the request asks for one target does not matter to the backend.
 fn context_of<'a>(request: &'a NodePublish, record: &NodeRecord) -> NodeContext<'a> {
     let NodePublish { volume_context: volume, publish_context: publish, secrets, capability, .. } = request;
     let read_only = record.access == Access::Block && record.read_only;
     NodeContext { volume, publish, secrets, capability, read_only }
 }
 
-/// Whether the storage, or its credentials, could not be asked.
+/// Whether the storage, or the source of its credentials, did not answer.
 fn is_no_answer(error: &Error) -> bool {
     matches!(error.kind(), Kind::Unavailable | Kind::Timeout | Kind::Unauthenticated)
 }
@@ -178,13 +178,13 @@ fn is_no_answer(error: &Error) -> bool {
 /// How a target came into a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetEntry {
-    /// It was entered now.
+    /// It is new in the record.
     New,
-    /// It was there.
+    /// The record had it before.
     Present,
 }
 
-/// Enters a target into the record, unless it is there. What was left behind at its path is in use again.
+/// Enters a target into the record, unless it is there. A path that was left behind is in use again.
 pub(crate) fn add_target(
     id: &VolumeId,
     record: &mut NodeRecord,
@@ -202,7 +202,7 @@ pub(crate) fn add_target(
     if let Some(staging) =
         record.stagings().find(|staging| Path::new(&wanted.path).starts_with(&staging.path))
     {
-        // Unpublished, it would be taken from those for whom it is staged.
+        // Unpublishing that target would take the volume from the users of the staging path.
         return Err(Error::precondition(format!(
             "volume {id} is staged at {}, so {} cannot be a target of it: name another path",
             staging.path, wanted.path
@@ -212,8 +212,8 @@ pub(crate) fn add_target(
     Ok(TargetEntry::New)
 }
 
-/// Whether the access mode allows another target beside those that are there (CSI, "NodePublishVolume",
-/// second call).
+/// Whether the access mode allows another target besides the present ones (CSI, "NodePublishVolume", second
+/// call).
 fn check_other_targets(
     id: &VolumeId,
     record: &NodeRecord,

@@ -1,15 +1,15 @@
-//! Publishing without a stage: one call makes the volume ready on this node and gives it to a consumer. This
-//! is for orchestrators that know no staging, and for the operator, who does without an orchestrator.
+//! Publishing without a stage: one call makes the volume ready on this node and publishes it to a consumer.
+//! This is for orchestrators without staging, and for the operator, who works without an orchestrator.
 //!
-//! The device is attached and mounted once, below the runtime directory, however many targets there are, as
-//! for a stage; only there is no staging path. So there is nothing else to undo: the last path of a volume
-//! that is given up, in whichever way it was given, takes the device from the node.
+//! As for a stage, the device is attached and mounted once, below the runtime directory, for any number of
+//! targets; only the staging path is missing. So there is nothing else to undo: giving up the last path of a
+//! volume, of any kind, takes the device from the node.
 //!
-//! A caller that does not hear how a publishing ended may ask again or unpublish, but need not: a target
-//! where nothing was mounted yet blocks no other request.
+//! A caller that does not learn the outcome of a publishing may ask again or unpublish, but need not: a
+//! target where nothing was mounted yet blocks no other request.
 //!
 //! For the operator the node does the controller's part as well, and undoes it with the last path. The record
-//! says so ([`PublishedBy::Node`]), so that this also happens after a boot.
+//! notes this ([`PublishedBy::Node`]), so that it is undone after a boot, too.
 
 use std::path::Path;
 
@@ -56,12 +56,12 @@ impl Operations {
             TargetEntry::New => {
                 self.roll_back(volume, path, published, || self.remove_target(volume, path, secrets))
             }
-            // It may be in use, however this call failed.
+            // The target may be in use, so a failed call does not remove it.
             TargetEntry::Present => published,
         }
     }
 
-    /// Attaches, mounts and binds what the record says.
+    /// Attaches, mounts and binds the volume as recorded.
     fn publish_recorded(
         &self,
         volume: &OnNode<'_>,
@@ -81,8 +81,8 @@ impl Operations {
         self.bind_target(volume, &request.target_path)
     }
 
-    /// The record of the volume if it is in use on this node. A publishing that was broken off, and is not
-    /// asked for again just as it was, keeps nobody from another.
+    /// The record of the volume if it is in use on this node. An interrupted publishing blocks no other one:
+    /// it is dropped, unless this request repeats it exactly.
     fn record_before(
         &self,
         volume: &OnNode<'_>,
@@ -107,7 +107,7 @@ impl Operations {
         self.ensure_bound(volume, &bind)
     }
 
-    /// Where a volume is published on this node.
+    /// The paths where a volume is published on this node.
     pub fn targets_here(&self, volume_id: &str) -> Result<Vec<String>> {
         let Some(id) = VolumeId::parse(volume_id) else { return Ok(Vec::new()) };
         let uses = self.node_record(&id)?.into_iter().flat_map(|record| record.uses);
@@ -120,8 +120,8 @@ impl Operations {
         Ok(self.node_record(volume.get()?.0)?.is_some_and(|record| !record.is_unused()))
     }
 
-    /// Refuses a volume that is not in use on this node and that its backend knows to be absent. A cluster
-    /// that does not answer is no reason to keep what is gone from being given up.
+    /// Refuses a volume that is not in use on this node and that its backend reports as absent. If the
+    /// cluster does not answer, the request goes on, so that a volume that is gone can be given up.
     pub fn refuse_absent(&self, call: &Call, request: &NodeUnpublish) -> Result<()> {
         let (id, backend) = request.volume.get()?;
         if self.node_record(id)?.is_some() {
@@ -139,8 +139,8 @@ impl Operations {
     }
 }
 
-/// Enters the target into the record, if that is compatible with what is there. In use
-/// otherwise at this very path is another refusal than in use elsewhere.
+/// Enters the target into the record, if it is compatible with the record. A conflict with the use at this
+/// very path is another refusal than one with a use elsewhere.
 fn enter_target(
     id: &VolumeId,
     record: &mut NodeRecord,
@@ -160,7 +160,7 @@ fn enter_target(
     admitted.map(|()| entry).map_err(|error| error.with_kind(conflict))
 }
 
-/// The target that is asked for.
+/// The requested target.
 fn target_of(request: &NodePublishUnstaged) -> Use {
     let kind = if request.by_operator { UseKind::Operator } else { UseKind::Unstaged };
     Use::new(kind, &request.target_path, request.capability.mode, reads_only(request))
@@ -170,9 +170,9 @@ fn reads_only(request: &NodePublishUnstaged) -> bool {
     request.read_only || record::is_read_only(&request.capability)
 }
 
-/// What publishing passes to the backend. A device is read-only for all its paths or for none: the first one
-/// says it, by its mode for a block volume, by the operator's word also for a file system. An orchestrator
-/// has its controller say the latter.
+/// The context for the backend. A device is read-only for all its paths or for none. The first path decides:
+/// for a block volume its mode; for a file system only the operator's request, as an orchestrator makes its
+/// controller publish the volume read-only.
 fn context_of<'a>(request: &'a NodePublishUnstaged, before: Option<&NodeRecord>) -> NodeContext<'a> {
     let NodePublishUnstaged { volume_context: volume, publish_context: publish, secrets, capability, .. } =
         request;
@@ -211,8 +211,8 @@ mod tests {
         }
     }
 
-    /// What a second publishing comes to, in the lenient configuration: whether the target is new, or which
-    /// refusal.
+    /// The outcome of a second publishing, in the lenient configuration: whether the target is new, or the
+    /// kind of refusal.
     fn second(first: &NodePublishUnstaged, second: &NodePublishUnstaged) -> Result<TargetEntry, Kind> {
         let id = VolumeId::parse("local:n:::o:1").expect("an ID");
         let (volume_id, boot_id) = (id.to_string(), "b".into());

@@ -1,7 +1,7 @@
-//! What this node remembers of a volume, and how it is written down.
+//! This node's record of a volume, and its format in the journal.
 //!
-//! A record says what is ours: it is written before anything is made and removed after everything is gone.
-//! What is so at the moment is asked of the kernel, never of the record.
+//! A record names what is ours: it is written before anything is made and removed after everything is gone.
+//! The present state always comes from the kernel, never from the record.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -30,27 +30,27 @@ pub struct NodeRecord {
     /// Block device or file system; the mount flags are sorted and without `ro` and `rw`.
     #[serde(rename = "access")]
     pub access: Access,
-    /// The device or the one real mount is read-only.
+    /// Whether the device or the one real mount is read-only.
     #[serde(rename = "read_only")]
     pub read_only: bool,
-    /// Where it is staged and published.
+    /// The paths where it is staged and published.
     #[serde(rename = "uses")]
     pub uses: Vec<Use>,
     /// Who published it to this node, and has to unpublish it.
     #[serde(with = "RecordedPublisher", rename = "published_by")]
     pub published: PublishedBy,
-    /// What was attached, or was to be.
+    /// The image that was attached, or was to be.
     #[serde(with = "RecordedImage", rename = "attached")]
     pub attached: AttachedImage,
-    /// What was begun on its file system and is not known to have ended.
+    /// Work on its file system that was begun and is not known to have ended.
     #[serde(rename = "begun", default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<BegunWork>,
-    /// What this release does not know.
+    /// Fields that this release does not know.
     #[serde(flatten)]
     pub unknown: Unknown,
 }
 
-/// A path a volume is staged or published at.
+/// A path where a volume is staged or published.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Use {
     /// The path.
@@ -59,20 +59,20 @@ pub struct Use {
     /// How it was asked for.
     #[serde(rename = "kind")]
     pub kind: UseKind,
-    /// How it is used there.
+    /// How the volume is used there.
     #[serde(rename = "mode")]
     pub mode: Mode,
-    /// Nothing can be written there.
+    /// Whether nothing can be written there.
     #[serde(rename = "read_only")]
     pub read_only: bool,
-    /// What goes with it.
+    /// The files and directories that are removed with it.
     #[serde(rename = "made")]
     pub made: Made,
     /// The volume is no longer in use there. The file or directory that we made holds data, and is to be
-    /// removed once it does not. Of targets alone.
+    /// removed once it is empty. Only for targets.
     #[serde(rename = "left_behind")]
     pub left_behind: bool,
-    /// What this release does not know.
+    /// Fields that this release does not know.
     #[serde(flatten)]
     pub unknown: Unknown,
 }
@@ -83,29 +83,29 @@ pub enum UseKind {
     /// A staging path.
     #[serde(rename = "staging")]
     Staging,
-    /// A target from a staging path: the last of these is not given up before it.
+    /// A target from a staging path: it has to be given up before the last staging path is.
     #[serde(rename = "target")]
     Target,
-    /// A target without a stage. In a single-node mode it is the only target, whatever is configured.
+    /// A target without a stage. In a single-node mode it is the only target, in every configuration.
     #[serde(rename = "unstaged")]
     Unstaged,
-    /// A target of the operator's, without a stage.
+    /// A target of the operator, without a stage.
     #[serde(rename = "operator")]
     Operator,
 }
 
-/// What we made for a path and remove with it.
+/// The files and directories that we made for a path and remove with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
     /// The file or directory itself.
     #[serde(rename = "itself")]
     pub itself: bool,
-    /// The directories above it, outermost first. They go if they are empty.
+    /// The directories above it, outermost first. They are removed if they are empty.
     #[serde(rename = "parents")]
     pub parents: Vec<String>,
 }
 
-/// A kind of work.
+/// A kind of work on a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FsWork {
     /// The device was blank and is being formatted.
@@ -116,7 +116,7 @@ pub enum FsWork {
     Growing,
 }
 
-/// Work that was begun, and on which image.
+/// Work that was begun, and the image that it is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BegunWork {
     /// The work.
@@ -130,7 +130,7 @@ pub struct BegunWork {
     pub publication: String,
 }
 
-/// How [`PublishedBy`] is written down.
+/// The recorded form of [`PublishedBy`].
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "PublishedBy")]
 enum RecordedPublisher {
@@ -140,7 +140,7 @@ enum RecordedPublisher {
     Node,
 }
 
-/// How [`AttachedImage`] is written down.
+/// The recorded form of [`AttachedImage`].
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "AttachedImage")]
 struct RecordedImage {
@@ -171,17 +171,17 @@ impl Use {
 }
 
 impl NodeRecord {
-    /// Every path the volume is staged or published at.
+    /// Every path where the volume is staged or published.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.uses.iter().map(|it| it.path.as_str())
     }
 
-    /// Where it is staged.
+    /// The staging paths.
     pub fn stagings(&self) -> impl Iterator<Item = &Use> {
         self.uses.iter().filter(|it| it.is_staging())
     }
 
-    /// Where it is published.
+    /// The targets.
     pub fn targets(&self) -> impl Iterator<Item = &Use> {
         self.uses.iter().filter(|it| !it.is_staging())
     }
@@ -191,23 +191,23 @@ impl NodeRecord {
         self.stagings().find(|it| it.path == path)
     }
 
-    /// Whether it is about the volume that `id` means; an ID without incarnation means any.
+    /// Whether the record is for the volume that `id` means; an ID without incarnation means any.
     fn is_of(&self, id: &VolumeId) -> bool {
         let recorded = VolumeId::parse(&self.volume_id).and_then(|recorded| recorded.incarnation);
         recorded.is_none_or(|recorded| id.means(&recorded))
     }
 
-    /// Whether nobody uses the volume any more.
+    /// Whether the volume is no longer in use.
     pub fn is_unused(&self) -> bool {
         self.uses.iter().all(|it| it.left_behind)
     }
 
-    /// Whether nothing is lost with the record.
+    /// Whether the record can be removed without a loss.
     pub(crate) fn says_nothing(&self) -> bool {
         self.uses.is_empty() && self.begun.is_none()
     }
 
-    /// That it is written down under this key.
+    /// The entry of the journal for the record under this key.
     pub(crate) fn to_change(&self, key: impl Into<String>) -> Result<Change> {
         Ok(Change::put(Table::Volumes, key, self.encode()?))
     }
@@ -222,7 +222,7 @@ impl NodeRecord {
     }
 }
 
-/// The access a record is kept under: sorted flags, without those that every path has for itself.
+/// The access as recorded: with sorted flags, without the flags that every path has for itself.
 pub fn shared_access(capability: &Capability, fs_type: &str) -> Access {
     match &capability.access {
         Access::Block => Access::Block,
@@ -244,13 +244,13 @@ pub fn is_read_only(capability: &Capability) -> bool {
 }
 
 impl Operations {
-    /// What is remembered of a volume on this node, if it is in use here. A late call for an earlier volume
-    /// of the same name finds nothing.
+    /// The record of a volume on this node, if it is in use here. A late call for an earlier volume of the
+    /// same name finds none.
     pub fn node_record(&self, id: &VolumeId) -> Result<Option<NodeRecord>> {
         Ok(self.records_under_name(id)?.0)
     }
 
-    /// A record of a volume that is in use at no path, where none was written.
+    /// A record without any path, for a volume that has no record.
     pub(crate) fn unrecorded(&self, id: &VolumeId) -> NodeRecord {
         NodeRecord {
             volume_id: id.to_string(),
@@ -265,7 +265,7 @@ impl Operations {
         }
     }
 
-    /// What is remembered of the volume, or of an earlier volume of the same name.
+    /// The record of the volume, or that of an earlier volume of the same name.
     pub(crate) fn records_under_name(
         &self,
         id: &VolumeId,
@@ -288,8 +288,8 @@ impl Operations {
         self.journal.entries(Table::Volumes).into_iter().filter_map(decode).collect()
     }
 
-    /// What is made for a path of a volume: nothing where something is. Directories above it that were made
-    /// for other paths go with the last of them.
+    /// What is made for a path of a volume: nothing if the path exists. Directories above it that were made
+    /// for other paths are removed with the last of these paths.
     pub(crate) fn what_is_made_for(&self, path: impl AsRef<Path>) -> Made {
         let path = path.as_ref();
         if !file::is_absent(path) {
@@ -308,7 +308,7 @@ impl Operations {
         Made { itself: true, parents }
     }
 
-    /// Enters what is made for a target into its record. What was left behind there stays ours.
+    /// Enters what is made for a target into its record. A path that was left behind stays ours.
     pub(crate) fn enter_what_is_made(&self, record: &mut NodeRecord, path: &str) {
         if let Some(target) = record.uses.iter_mut().find(|it| !it.is_staging() && it.path == path)
             && file::is_absent(Path::new(path))
@@ -317,13 +317,13 @@ impl Operations {
         }
     }
 
-    /// Writes a record down; durable when Ok.
+    /// Writes a record; durable when Ok.
     pub(crate) fn remember(&self, id: &VolumeId, record: &NodeRecord) -> Result<()> {
         self.journal.write(&[record.to_change(self.record_key(id))?])
     }
 
-    /// Writes a record down that says less than before, or removes it when nothing is left in it; durable
-    /// when Ok. This goes on where the journal's disk is full.
+    /// Writes a reduced record, or removes a record with nothing left in it; durable when Ok. This works even
+    /// if the journal's disk is full.
     pub(crate) fn remember_less(&self, id: &VolumeId, record: &NodeRecord) -> Result<()> {
         let change = match record.says_nothing() {
             true => Change::remove(Table::Volumes, self.record_key(id)),

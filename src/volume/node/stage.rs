@@ -1,7 +1,7 @@
 //! Making a volume ready on this node.
 //!
-//! A device has one real mount, below the runtime directory; staging paths and targets are binds of it. A
-//! second real mount would silently ignore its own options, so a path that asks for other options is refused.
+//! A device has one real mount, below the runtime directory; staging paths and targets are bind mounts of it.
+//! A second real mount would silently ignore its own options, so a path with other options is refused.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ impl Operations {
             record.forget_formatting();
         }
         if is_staged {
-            // It may be in use, however this call fails.
+            // The staging path may be in use, so a failed call does not remove it.
             return self.stage_recorded(volume, request);
         }
         self.write_record(volume, record)?;
@@ -43,7 +43,7 @@ impl Operations {
         self.roll_back(volume, path, staged, || self.remove_staging(volume, path, secrets))
     }
 
-    /// Attaches, mounts and binds what the record says.
+    /// Attaches, mounts and binds the volume as recorded.
     fn stage_recorded(&self, volume: &OnNode<'_>, request: &NodeStage) -> Result<()> {
         if request.capability.access == Access::Block {
             self.clear_format_mark(volume)?;
@@ -56,9 +56,9 @@ impl Operations {
         self.bind_staging(volume, &request.staging_path)
     }
 
-    /// An earlier volume of the same name was deleted elsewhere while it was in use here. It is taken from
-    /// the node, whose only word of it is the record that this volume needs; while it is mounted at one of
-    /// its paths, it is not.
+    /// Takes an earlier volume of the same name from the node, which was deleted elsewhere while in use here.
+    /// Only its record leads to its device, and this volume needs the place of that record. While the earlier
+    /// volume is mounted at one of its paths, that is refused.
     pub(crate) fn release_predecessor(&self, volume: &OnNode<'_>, secrets: &Secrets) -> Result<()> {
         let OnNode { call, id, backend, predecessor: Some(record), .. } = volume else { return Ok(()) };
         let mounts = mounts::read()?;
@@ -76,8 +76,7 @@ impl Operations {
         self.release(&self.on_node(call, &earlier, *backend)?, unused, secrets)
     }
 
-    /// Attaches the volume, or finds what it is attached as. Whether that may be used is for its backend to
-    /// say.
+    /// Attaches the volume, or finds its attachment. The backend decides whether that may be used.
     pub(crate) fn attach(&self, volume: &OnNode<'_>, context: &NodeContext<'_>) -> Result<()> {
         let found = volume.attachment()?;
         volume.forget_attachment();
@@ -85,10 +84,10 @@ impl Operations {
             let Some(mut record) = volume.record() else { return Ok(()) };
             let former = &record.attached.image;
             if !former.is_empty() && *former != attached.image {
-                // Nobody would find it any more.
+                // No record would lead to the old mapping afterwards.
                 self.let_go(volume, ("its image was replaced by another one", context.secrets))?;
             }
-            // Other nodes may have written to it between two publications.
+            // Other nodes may have written to the image between two publications.
             record.begun.take_if(|begun| !begun.is_for(attached));
             match record.attached == *attached {
                 true => Ok(()),
@@ -102,8 +101,8 @@ impl Operations {
         Ok(())
     }
 
-    /// The file system to use: as the request says, else as the volume was made for. An orchestrator that
-    /// skips the controller does not bring what the volume was made for.
+    /// The file system to use: that of the request, else the one that the volume was made for. An
+    /// orchestrator that skips the controller does not pass the latter on.
     pub(crate) fn fs_type_for(&self, volume: &OnNode<'_>, context: &NodeContext<'_>) -> Result<String> {
         let OnNode { call, id, backend, .. } = *volume;
         let NodeContext { capability, publish, volume: made_with, secrets, .. } = *context;
@@ -117,7 +116,7 @@ impl Operations {
         Ok(filesystem::wanted(capability, made_for.as_deref()))
     }
 
-    /// The record as it will be with this staging path, if that is compatible with what is there.
+    /// The record with this staging path added, if it is compatible with the present record.
     fn staged_record(
         &self,
         volume: &OnNode<'_>,
@@ -150,21 +149,21 @@ impl Operations {
         Ok(record)
     }
 
-    /// The record of a volume that is not in use on this node yet. Nobody has it in it.
+    /// The first record of a volume that is not in use on this node yet. It contains no path in use.
     pub(crate) fn first_record(
         &self,
         volume: &OnNode<'_>,
         context: &NodeContext<'_>,
         fs_type: &str,
     ) -> NodeRecord {
-        // A record of a volume that is not in use has the targets that were left behind, and work that a boot
-        // interrupted.
+        // The present record of a volume that is not in use has only left-behind targets, and work that a
+        // boot interrupted.
         let (uses, begun) = volume.record().map(|record| (record.uses, record.begun)).unwrap_or_default();
         NodeRecord {
             volume_id: volume.id.to_string(),
             boot_id: self.boot_id.clone(),
             access: record::shared_access(context.capability, fs_type),
-            // Several nodes may have it mounted, each for reading.
+            // Several nodes may have the file system mounted, each for reading.
             read_only: context.capability.mode == Mode::MultiNodeReaderOnly || context.read_only,
             uses,
             published: match context.publish.is_empty() {
@@ -177,7 +176,7 @@ impl Operations {
         }
     }
 
-    /// Mounts what is attached once, below the runtime directory. A block volume needs no mount.
+    /// Mounts the attached device once, below the runtime directory. A block volume needs no mount.
     pub(crate) fn mount_attached(&self, volume: &OnNode<'_>) -> Result<()> {
         let (id, record, attachment) = (volume.id, volume.recorded()?, volume.attachment()?);
         let (Access::Mount { fs_type, flags }, Some(Attachment::Block(device))) =
@@ -227,13 +226,13 @@ impl Operations {
     }
 }
 
-/// What staging passes to the backend.
+/// The context for the backend.
 fn context_of(request: &NodeStage) -> NodeContext<'_> {
     let NodeStage { volume_context: volume, publish_context: publish, secrets, capability, .. } = request;
     NodeContext { volume, publish, secrets, capability, read_only: reads_a_device(capability) }
 }
 
-/// Whether the volume, as it is in use on this node, can also be used like this at `path`.
+/// Checks that the volume, as it is in use on this node, can also be used like this at `path`.
 pub(crate) fn admit(
     id: &VolumeId,
     record: &NodeRecord,
@@ -257,21 +256,20 @@ pub(crate) fn admit(
     Ok(())
 }
 
-/// Whether a block volume is only read. The kernel lets a device be written through a read-only bind of its
+/// Whether a block volume is only read. The kernel allows writing to a device through a read-only bind of its
 /// node (only files, directories and links are protected, fs/namei.c, sb_permission), so the device itself
-/// has to refuse.
+/// has to refuse writes.
 fn reads_a_device(capability: &Capability) -> bool {
     capability.access == Access::Block && record::is_read_only(capability)
 }
 
-/// The options of the real mount. A clone of an xfs has its source's UUID, which xfs refuses to mount twice.
+/// The options of the real mount. An xfs clone has its source's UUID, which xfs refuses to mount twice.
 fn mount_options(fs_type: &str, flags: &[String]) -> Vec<String> {
     let own = (fs_type == "xfs" && !flags.iter().any(|flag| flag == "nouuid")).then(|| "nouuid".to_string());
     flags.iter().cloned().chain(own).collect()
 }
 
-/// The file system is sound, so what the kernel does not like are the flags, or a journal that cannot be
-/// replayed.
+/// The file system is sound, so the kernel refuses the flags, or cannot replay the journal.
 fn explain_mount(error: Error, on: FsDevice<'_>, flags: &[String]) -> Error {
     match error.errno() {
         Some(libc::EROFS) if on.device.read_only => filesystem::must_be_replayed(on.volume.id, on.fs_type),
@@ -282,7 +280,7 @@ fn explain_mount(error: Error, on: FsDevice<'_>, flags: &[String]) -> Error {
     }
 }
 
-/// Unstaged, a target would be taken from its consumer.
+/// Refuses a path at or below a target: unstaging it would take the target from its consumer.
 fn refuse_below_a_target(id: &VolumeId, record: &NodeRecord, path: &str) -> Result<()> {
     match record.targets().find(|target| Path::new(path).starts_with(&target.path)) {
         None => Ok(()),

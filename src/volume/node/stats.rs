@@ -1,4 +1,4 @@
-//! How full a volume is and how it is doing, as this node sees it.
+//! The usage and the condition of a volume, as this node sees them.
 
 use std::path::Path;
 
@@ -10,18 +10,18 @@ use crate::volume::node::fault;
 use crate::volume::node::mounts::{self, OnNode};
 use crate::volume::request::{Access, Stats};
 
-/// Total, used and available amounts; for a block device only the total means anything.
+/// Total, used and available amounts; for a block device only the total is meaningful.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// All there is.
+    /// The total amount.
     pub total: u64,
-    /// What is used.
+    /// The used amount.
     pub used: u64,
-    /// What an ordinary user can still have.
+    /// The amount that is available to an ordinary user.
     pub available: u64,
 }
 
-/// How a volume is used.
+/// The usage of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// In bytes.
@@ -33,7 +33,7 @@ pub struct Usage {
 }
 
 impl Operations {
-    /// How full the volume at `volume_path` is. A path where it is not staged or published is not found.
+    /// The usage of the volume at `volume_path`; NOT_FOUND if it is neither staged nor published there.
     pub fn stats(&self, call: &Call, request: &Stats) -> Result<Usage> {
         let (id, backend) = request.volume.get()?;
         let path = &request.volume_path;
@@ -52,12 +52,12 @@ impl Operations {
                 self.file_system_usage(&volume, read_only, &mounts::resolved(path)?)?
             }
         };
-        // What is wrong with the device is the cause of what is wrong with its file system.
+        // A fault of the device is the cause of a fault of its file system, so it comes first.
         let condition = backend.node().condition(call, &volume.id_here())?.or(usage.condition);
         Ok(Usage { condition, ..usage })
     }
 
-    /// `read_only` where it was mounted so.
+    /// `read_only` tells whether the file system was mounted read-only.
     fn file_system_usage(&self, volume: &OnNode<'_>, read_only: bool, path: &Path) -> Result<Usage> {
         let (OnNode { call, id, .. }, mounts) = (volume, volume.mounts()?);
         let Some(mount) = mounts.find_at(path) else {
@@ -90,7 +90,7 @@ impl Operations {
 }
 
 impl Usage {
-    /// Nothing can be said but that something is wrong.
+    /// An unknown usage, with the condition.
     fn lost(what: &str) -> Self {
         Self { bytes: Amount::default(), inodes: None, condition: Some(what.to_string()) }
     }

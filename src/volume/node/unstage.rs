@@ -1,7 +1,7 @@
 //! Taking a volume back from its consumers and from this node.
 //!
 //! Only recorded paths are unmounted, and only what we made is removed, never recursively. The device stays
-//! mounted and attached while any staging path or target is left, whatever the orchestrator believes.
+//! mounted and attached while any staging path or target is left, whatever the orchestrator asks for.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
@@ -18,21 +18,21 @@ use crate::volume::node::record::{Made, NodeRecord, Use, UseKind};
 use crate::volume::request::{Access, NodeUnpublish, NodeUnstage};
 
 impl Operations {
-    /// Undoes a stage; a path where the volume is not staged is unstaged.
+    /// Undoes a stage; if the volume is not staged at the path, that is no error.
     pub fn unstage(&self, call: &Call, request: &NodeUnstage) -> Result<()> {
         let (id, backend) = request.volume.get()?;
         self.remove_staging(&self.on_node(call, id, backend)?, &request.staging_path, &Secrets::default())
     }
 
-    /// Undoes a publish; a path where the volume is not published is unpublished.
+    /// Undoes a publish; if the volume is not published at the path, that is no error.
     pub fn unpublish(&self, call: &Call, request: &NodeUnpublish) -> Result<()> {
         let (id, backend) = request.volume.get()?;
         self.remove_target(&self.on_node(call, id, backend)?, &request.target_path, &request.secrets)
     }
 
-    /// Has `remove` undo what a failed call has begun at a path, as far as possible: if the kernel refuses,
-    /// the record is kept so that a later unstage or unpublish finds it. After a timeout what was begun may
-    /// still be going on: the repeated call finds it done.
+    /// Runs `remove` to undo a failed call at a path, as far as possible: if the kernel refuses, the record
+    /// stays, so that a later unstage or unpublish finds it. After a timeout the work may still be going on:
+    /// nothing is undone, and a repeated call finds the work done.
     pub(crate) fn roll_back(
         &self,
         volume: &OnNode<'_>,
@@ -71,8 +71,8 @@ impl Operations {
         self.release(volume, record, secrets)
     }
 
-    /// The last staging path goes, and with it the device: so what was published from it must be unpublished.
-    /// Where it was unmounted by hand it is no longer in use, whatever holds data there now.
+    /// Called before the last staging path is given up, and the device with it: the targets from it must be
+    /// unpublished. A target that was unmounted by hand is no longer in use, even if its path holds data now.
     fn give_up_targets(&self, volume: &OnNode<'_>, record: &mut NodeRecord) -> Result<()> {
         let id = volume.id;
         for target in record.uses.iter().filter(|it| it.kind == UseKind::Target) {
@@ -103,7 +103,7 @@ impl Operations {
         if let Some(target) = record.uses.iter_mut().find(|it| !it.is_staging() && it.path == path) {
             self.ensure_unbound(volume, &mounts::resolved(path)?)?;
             if let Err(error) = remove_made(target, &record.access) {
-                // The volume itself is not kept by what lies there.
+                // Data at the path does not keep the volume itself in use.
                 return match std::mem::replace(&mut target.left_behind, true) {
                     true => Err(error),
                     false => self.release(volume, record, secrets).and(Err(error)),
@@ -114,10 +114,10 @@ impl Operations {
         self.release(volume, record, secrets)
     }
 
-    /// Takes a volume from a path where no record says that it is, because the journal was lost: the kernel
-    /// is asked. Where it is mounted nowhere else, the device is taken from the node; else it says where.
+    /// Unmounts a volume without a record (the journal was lost) from a path, as the kernel reports it. If it
+    /// is mounted nowhere else, the device is detached; else the other paths are returned.
     ///
-    /// What is not attached has nothing here: what else lies at the path is another volume's.
+    /// If the volume is not attached, it is not mounted here: a mount at the path belongs to another volume.
     fn remove_unrecorded(&self, volume: &OnNode<'_>, path: &str, secrets: &Secrets) -> Result<Vec<PathBuf>> {
         let id = volume.id;
         if volume.attachment()?.is_none() || volume.predecessor.is_some() {
@@ -135,11 +135,10 @@ impl Operations {
         Ok(left)
     }
 
-    /// Of what there is no record it is not known who published it. What the node itself did is undone as far
-    /// as possible.
+    /// Without a record the publisher is unknown. The node's own publication is ended, as far as possible.
     fn end_own_publication(&self, volume: &OnNode<'_>, secrets: &Secrets) {
         let OnNode { call, id, backend, .. } = *volume;
-        // It has no record, so its image is the one of its ID.
+        // The volume has no record, so its image is the one in its ID.
         if let Err(error) = backend.node().detach(call, id, PublishedBy::Node, secrets) {
             let rest = "ControllerUnpublishVolume ends that";
             log::warn!(
@@ -148,7 +147,7 @@ impl Operations {
         }
     }
 
-    /// Writes the shrunken record down; when nobody is left, first takes the device from the node.
+    /// Writes the reduced record; if no use is left, first takes the device from the node.
     pub(crate) fn release(
         &self,
         volume: &OnNode<'_>,
@@ -173,8 +172,8 @@ impl Operations {
         Ok(())
     }
 
-    /// The record without the publishings that were broken off before anything was mounted, but for the one
-    /// that `is_asked_again`; None if nobody is left, and then the device is taken from the node.
+    /// The record without the publishings that were interrupted before anything was mounted, except the one
+    /// that `is_asked_again`; None if no use is left, and then the device is taken from the node.
     pub(crate) fn release_if_unused(
         &self,
         volume: &OnNode<'_>,
@@ -189,8 +188,8 @@ impl Operations {
         }
     }
 
-    /// Drops targets without a stage where nothing is mounted. An orchestrator that does not hear how its
-    /// publishing ended may unpublish there, but need not. A target that cannot be looked at stays.
+    /// Drops targets without a stage where nothing is mounted. An orchestrator that does not learn the
+    /// outcome of its publishing may unpublish there, but need not. A target that cannot be looked at stays.
     fn drop_broken_off(&self, volume: &OnNode<'_>, record: &mut NodeRecord, is_kept: impl Fn(&Use) -> bool) {
         let id = volume.id;
         let is_mounted = |target: &Use| {
@@ -219,7 +218,7 @@ fn still_mounted(id: &VolumeId, left: &[PathBuf]) -> Error {
     ))
 }
 
-/// Removes what we made for a path where the volume is no longer in use; says whether nothing of it is left.
+/// Removes what we made for a path that is no longer in use; returns whether nothing of it is left.
 pub(crate) fn clean_up(id: impl fmt::Display, ended: &Use, access: &Access) -> bool {
     let removed = remove_made(ended, access);
     if let Err(error) = &removed {
@@ -228,8 +227,8 @@ pub(crate) fn clean_up(id: impl fmt::Display, ended: &Use, access: &Access) -> b
     removed.is_ok()
 }
 
-/// Removes the directory or file of a path that we made, and the directories above it. One that is not empty
-/// holds somebody's data and stays.
+/// Removes the directory or file of a path that we made, and the directories above it. If it is not empty, it
+/// holds a user's data and stays.
 fn remove_made(ended: &Use, access: &Access) -> Result<()> {
     if !ended.made.itself {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What a daemon had begun when it died, on a cluster in memory.
+//! Recovery of what a daemon had begun when it died, on a cluster in memory.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,10 +20,10 @@ use crate::volume::tests::Scene;
 
 const MIB: u64 = 1 << 20;
 
-/// What somebody else does first.
+/// What another lock holder does first.
 type Others = Box<dyn Fn(&Operations) -> Result<()> + Send + Sync>;
 
-/// Locks that are free once somebody else, who had them before, has done something.
+/// Locks that become free after another lock holder has acted.
 struct FakeLocks {
     operations: Arc<Operations>,
     locked: Arc<Mutex<Vec<Key>>>,
@@ -56,7 +56,7 @@ impl Scene {
         self.lock_after(|_| Ok(()))
     }
 
-    /// A lock that is free once somebody else, who had it before, has done this.
+    /// A lock that becomes free after another lock holder has done this.
     fn lock_after(
         &self,
         others: impl Fn(&Operations) -> Result<()> + Send + Sync + 'static,
@@ -72,13 +72,13 @@ impl Scene {
         deletion
     }
 
-    /// What a removal leaves that was killed: an image that no list shows.
+    /// Leaves what a killed removal leaves: an image that no list shows.
     fn remove_half(&self, id: &VolumeId) {
         self.cluster.fail_at(1, Fault::HalfMade);
         self.cluster.here().remove(&id.object).unwrap_err();
     }
 
-    /// What a daemon does after its start: at once, and for as long after that.
+    /// What a daemon does after its start: at once, and for this time after that.
     fn recover(&self, lock: &Arc<dyn ObjectLocks>, time: Duration) {
         self.operations.recover_controller(lock).unwrap();
         self.work_off(time);
@@ -117,7 +117,7 @@ impl Scene {
         self.operations.delete_snapshot(&call(), &self.by_id(snapshot)).unwrap();
     }
 
-    /// The snapshot goes, and nothing else that its deletion takes away.
+    /// Removes the snapshot alone, without the rest of its deletion.
     fn remove_snapshot(&self, id: &SnapshotId) {
         let (at, name) = (self.cluster.at(), format!("csi-snap-{}", id.snapshot));
         self.cluster.on(&at).remove_snapshot(ImageRef::Id(&id.source), &name).unwrap();
@@ -141,7 +141,7 @@ fn taken(id: &SnapshotId) -> Deleting {
     Deleting::Snapshot(id.clone())
 }
 
-/// What is left may have lost its header, and a new volume may have its name, which `rbd rm` would remove.
+/// The image may have lost its header, and a new volume may have its name, which `rbd rm` would remove.
 #[test]
 fn what_is_half_removed_is_removed_by_a_job_under_the_lock_of_its_volume() {
     for headless in [false, true] {
@@ -237,7 +237,7 @@ fn a_snapshot_that_another_controller_has_taken_since_stays() {
     assert!(!scene.is_open(&deletion) && scene.waiting() == 0);
 }
 
-/// The cluster was away when the daemon came back, and the volume was used when it answered again.
+/// The cluster was away when the daemon started, and the volume was used when the cluster answered again.
 #[test]
 fn a_volume_that_this_controller_has_used_since_stays() {
     type Use = fn(&Scene, &VolumeId);
@@ -276,7 +276,7 @@ fn what_a_deleted_snapshot_left_goes() {
     let deletion = scene.interrupted(taken(&snapshot));
     scene.remove_snapshot(&snapshot);
     scene.recover(&scene.lock(), RETRY);
-    // The object of its name stays, empty.
+    // The object of the snapshot's name stays, empty.
     let left = format!("object name rbd/{}", snapshot.name_key());
     assert_eq!((scene.cluster.dump(), scene.is_open(&deletion)), (left, false));
 }

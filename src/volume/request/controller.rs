@@ -1,4 +1,4 @@
-//! What is asked of the controller.
+//! Requests to the controller.
 
 use super::{Capability, Map, SizeRange, Source, TopologyRequirement, validate};
 use crate::error::Result;
@@ -8,11 +8,11 @@ use crate::volume::target::{SnapshotTarget, VolumeTarget};
 request! {
     /// Make a volume, or find the one that this request made before.
     CreateVolume {
-        /// The name that makes repeats the same request.
+        /// The name that identifies a repeated request.
         name: String,
-        /// How large.
+        /// The requested size.
         size: SizeRange,
-        /// Every way it is to be used; at least one.
+        /// Every way in which the volume is to be used; at least one.
         capabilities: Vec<Capability>,
         /// Backend-specific settings.
         parameters: Map,
@@ -20,9 +20,9 @@ request! {
         mutable_parameters: Map,
         /// Credentials.
         secrets: Secrets,
-        /// What to copy, if anything.
+        /// The source to copy, if any.
         source: Option<Source>,
-        /// Where it must be reachable.
+        /// Where the volume must be reachable.
         topology: TopologyRequirement,
     } check |it| {
         validate::name("name", &it.name)?;
@@ -38,11 +38,11 @@ request! {
 }
 
 request! {
-    /// Delete a volume; one that is gone is deleted.
+    /// Delete a volume; a volume that is gone counts as deleted.
     DeleteVolume {
         /// The volume.
         volume: VolumeTarget,
-        /// Its snapshots may outlive it, and with them the storage that they share with it.
+        /// Whether its snapshots may outlive it, with the storage that they share with it.
         snapshots_may_outlive: bool,
         /// Credentials.
         secrets: Secrets,
@@ -59,13 +59,13 @@ request! {
         volume: VolumeTarget,
         /// The node.
         node_id: String,
-        /// How it will be used.
+        /// How the volume will be used.
         capability: Capability,
-        /// Only for reading.
+        /// Whether the node may only read.
         read_only: bool,
         /// Credentials.
         secrets: Secrets,
-        /// What the answer to the creation said.
+        /// The volume context from the creation.
         volume_context: Map,
     } check |it| {
         validate::id("volume_id", &it.volume.text)?;
@@ -98,13 +98,13 @@ request! {
     Validate {
         /// The volume.
         volume: VolumeTarget,
-        /// Every way it is to be used; at least one.
+        /// Every way in which the volume is to be used; at least one.
         capabilities: Vec<Capability>,
-        /// What the answer to the creation said.
+        /// The volume context from the creation.
         volume_context: Map,
-        /// What it was created with.
+        /// The parameters of its creation.
         parameters: Map,
-        /// What it was created with or changed to.
+        /// The mutable parameters of its creation or of a later change.
         mutable_parameters: Map,
         /// Credentials.
         secrets: Secrets,
@@ -121,9 +121,9 @@ request! {
 request! {
     /// One page of a list.
     PageRequest {
-        /// At most so many entries; zero is no limit.
+        /// The most entries; zero is no limit.
         max_entries: usize,
-        /// Where the page before ended; empty for the first.
+        /// Where the previous page ended; empty for the first page.
         token: String,
     } check |it| {
         validate::optional_text("starting_token", &it.token)?;
@@ -133,7 +133,7 @@ request! {
 request! {
     /// One page of the snapshots, of all or of one volume, or one snapshot.
     ListSnapshots {
-        /// Which page.
+        /// The page.
         page: PageRequest,
         /// Only snapshots of this volume; empty for all.
         source_volume_id: String,
@@ -170,7 +170,7 @@ request! {
     CreateSnapshot {
         /// The volume to copy.
         source_volume_id: String,
-        /// The name that makes repeats the same request.
+        /// The name that identifies a repeated request.
         name: String,
         /// Backend-specific settings.
         parameters: Map,
@@ -202,9 +202,9 @@ request! {
     Expand {
         /// The volume.
         volume: VolumeTarget,
-        /// How large.
+        /// The requested size.
         size: SizeRange,
-        /// How it is used, if that is known.
+        /// How the volume is used, if known.
         capability: Option<Capability>,
         /// Credentials.
         secrets: Secrets,
@@ -227,7 +227,7 @@ request! {
 }
 
 request! {
-    /// Change what may be changed of a volume.
+    /// Change settings of a volume.
     Modify {
         /// The volume.
         volume: VolumeTarget,

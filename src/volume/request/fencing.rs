@@ -1,4 +1,4 @@
-//! What is asked about hosts that are shut out.
+//! Requests about hosts that are shut out.
 
 use std::net::IpAddr;
 
@@ -8,20 +8,20 @@ use super::{Map, validate};
 use crate::error::{Error, Result};
 use crate::secrets::Secrets;
 
-/// So many networks in one request, at most.
+/// The most networks in one request.
 const MOST_NETWORKS: usize = 256;
 
-/// The parameters that are known, by the names that ceph-csi has for them and by our own.
+/// The known parameters, by ceph-csi's names and by our own.
 const PARAMETERS: [&str; 3] = ["clusterID", "cluster", "allowSelf"];
 
 /// A question about fences, or a change of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FenceRequest {
-    /// The cluster; the only one there is where it is not named.
+    /// The cluster; None means the only cluster there is.
     pub cluster: Option<String>,
     /// The networks, without host bits, each once and in order.
     pub networks: Vec<IpNet>,
-    /// This host may shut itself out.
+    /// Whether this host may shut itself out.
     pub allow_self: bool,
     /// Credentials.
     pub secrets: Secrets,
@@ -31,7 +31,7 @@ impl FenceRequest {
     /// A question.
     ///
     /// # Errors
-    /// The parameter that is wrong.
+    /// The wrong parameter.
     pub fn question(parameters: &Map, secrets: Secrets) -> Result<Self> {
         validate::map("parameters", parameters)?;
         validate::secrets("secrets", &secrets)?;
@@ -56,7 +56,7 @@ impl FenceRequest {
     /// A change.
     ///
     /// # Errors
-    /// The parameter or the network that is wrong.
+    /// The wrong parameter or network.
     pub fn change(parameters: &Map, secrets: Secrets, cidrs: &[String]) -> Result<Self> {
         if cidrs.is_empty() {
             return Err(Error::invalid("cidrs is missing: name the networks, like 10.0.0.7/32"));
@@ -84,7 +84,7 @@ fn cluster(parameters: &Map) -> Result<Option<String>> {
     }
 }
 
-/// A network in its one spelling: `10.0.0.7/24` is `10.0.0.0/24`, and `10.0.0.7` is `10.0.0.7/32`.
+/// A network in its canonical spelling: `10.0.0.7/24` is `10.0.0.0/24`, and `10.0.0.7` is `10.0.0.7/32`.
 fn network(text: &str) -> Result<IpNet> {
     let refused = |why: &str| Error::invalid(format!("cidrs has {text:?}: {why}"));
     let network: IpNet = match text.contains('/') {
@@ -96,7 +96,7 @@ fn network(text: &str) -> Result<IpNet> {
         return Err(refused("that is everybody, whom no cluster can shut out"));
     }
     match network.addr() {
-        // 0.0.0.0 and :: are no host's, and Ceph would take the second part of a mapped address for a port.
+        // No host has 0.0.0.0 or ::, and Ceph would take the second part of a mapped address for a port.
         IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => {
             Err(refused("write it as an address of IPv4"))
         }

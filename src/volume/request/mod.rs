@@ -1,7 +1,7 @@
-//! What the orchestrator may ask, checked before any lock or path is touched.
+//! Requests of the orchestrator, checked before any lock or path is touched.
 //!
-//! Every protocol converts its messages into these types; nothing behind them knows which protocol asked. Two
-//! requests are the same exactly when they compare equal, secrets included.
+//! Every protocol converts its messages into these types, and no code behind them knows the protocol. Two
+//! requests are the same exactly if they compare equal, secrets included.
 
 pub mod validate;
 
@@ -9,7 +9,7 @@ pub use crate::csi::{
     Access, Capability, Map, Mode, NOT_YET, ROLE_KEY, SizeRange, Source, TopologyRequirement,
 };
 
-/// Declares a request: a struct whose `checked` runs its checks and gives it back.
+/// Declares a request: a struct whose `checked` runs its checks and returns it.
 macro_rules! request {
     ($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident: $type:ty,)* } check |$it:ident| $checks:block) => {
         $(#[$doc])*

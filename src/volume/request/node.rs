@@ -1,4 +1,4 @@
-//! What is asked of a node.
+//! Requests to a node.
 
 use super::{Capability, Map, SizeRange, validate};
 use crate::error::Result;
@@ -10,15 +10,15 @@ request! {
     NodeStage {
         /// The volume.
         volume: VolumeTarget,
-        /// What the controller's publishing said.
+        /// The publish context from the controller.
         publish_context: Map,
-        /// Where it is to be mounted once for all its users.
+        /// Where the volume is to be mounted once for all its users.
         staging_path: String,
-        /// How it will be used.
+        /// How the volume will be used.
         capability: Capability,
         /// Credentials.
         secrets: Secrets,
-        /// What the answer to the creation said.
+        /// The volume context from the creation.
         volume_context: Map,
     } check |it| {
         validate::id("volume_id", &it.volume.text)?;
@@ -48,19 +48,19 @@ request! {
     NodePublish {
         /// The volume.
         volume: VolumeTarget,
-        /// What the controller's publishing said.
+        /// The publish context from the controller.
         publish_context: Map,
         /// Where it was staged.
         staging_path: String,
-        /// Where the consumer wants it.
+        /// The path for the consumer.
         target_path: String,
-        /// How it will be used.
+        /// How the volume will be used.
         capability: Capability,
-        /// Only for reading.
+        /// Whether the consumer may only read.
         read_only: bool,
         /// Credentials.
         secrets: Secrets,
-        /// What the answer to the creation said.
+        /// The volume context from the creation.
         volume_context: Map,
     } check |it| {
         validate::id("volume_id", &it.volume.text)?;
@@ -76,23 +76,23 @@ request! {
 }
 
 request! {
-    /// Give a volume to a consumer without a stage: for an orchestrator that knows none, or the operator.
+    /// Publish a volume to a consumer without a stage: for an orchestrator without staging, or the operator.
     NodePublishUnstaged {
         /// The volume.
         volume: VolumeTarget,
-        /// What the controller's publishing said.
+        /// The publish context from the controller.
         publish_context: Map,
-        /// Where the consumer wants it.
+        /// The path for the consumer.
         target_path: String,
-        /// How it will be used.
+        /// How the volume will be used.
         capability: Capability,
-        /// Only for reading.
+        /// Whether the consumer may only read.
         read_only: bool,
         /// Credentials.
         secrets: Secrets,
-        /// What the answer to the creation said.
+        /// The volume context from the creation.
         volume_context: Map,
-        /// Asked by the operator of this node: no controller publishes the volume, and a single-node mode may
+        /// The operator of this node asks: no controller publishes the volume, and a single-node mode may
         /// have several targets, as configured.
         by_operator: bool,
     } check |it| {
@@ -111,7 +111,7 @@ request! {
     NodeUnpublish {
         /// The volume.
         volume: VolumeTarget,
-        /// Where the consumer had it.
+        /// The path of the consumer.
         target_path: String,
         /// Credentials.
         secrets: Secrets,
@@ -142,9 +142,9 @@ request! {
         volume: VolumeTarget,
         /// A path it is staged or published at.
         volume_path: String,
-        /// How large it should be at least; zeros for "whatever the volume has".
+        /// The least size of the device; zeros for the volume's present size.
         size: SizeRange,
-        /// How it is used, if that is known.
+        /// How the volume is used, if known.
         capability: Option<Capability>,
     } check |it| {
         validate::id("volume_id", &it.volume.text)?;

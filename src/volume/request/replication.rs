@@ -1,4 +1,4 @@
-//! What is asked about volumes that are replicated.
+//! Requests about replicated volumes.
 
 use super::{Map, validate};
 use crate::backend::{MirroringMode, Schedule};
@@ -8,8 +8,8 @@ use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 use crate::volume::target::VolumeTarget;
 
-/// The parameters that are known, by the names that ceph-csi has for them and by our own. Orchestrators send
-/// the same ones with every change.
+/// The known parameters, by ceph-csi's names and by our own. Orchestrators send the same parameters with
+/// every change.
 const PARAMETERS: [&str; 6] =
     ["mirroringMode", "schedulingInterval", "schedulingStartTime", "flattenMode", "force", "acceptLoss"];
 
@@ -18,25 +18,25 @@ const PARAMETERS: [&str; 6] =
 pub struct ReplicationParameters {
     /// How the volume is copied.
     pub mode: MirroringMode,
-    /// When, where it is by snapshots.
+    /// When the volume is copied, if by snapshots.
     pub schedule: Option<Schedule>,
-    /// A clone may be flattened.
+    /// Whether a clone may be flattened.
     pub flatten: bool,
-    /// A copy that is cut off may be made a volume of its own.
+    /// Whether a copy that is cut off may be made a volume of its own.
     pub force: bool,
-    /// A promotion may lose more than the newest that was copied.
+    /// Whether a promotion may lose more than the changes that were not copied yet.
     pub accept_loss: bool,
 }
 
 request! {
-    /// Something about the replication of a volume. What it is, is told by who is asked; requests of two
-    /// kinds are never the same.
+    /// A request about the replication of a volume. The called method is a field, so that requests to two
+    /// methods are never the same.
     ReplicationRequest {
-        /// What is asked.
+        /// The called method.
         method: &'static str,
         /// The volume.
         volume: VolumeTarget,
-        /// Whatever the other side is, or users are.
+        /// Act regardless of the state of the other side, and of users.
         force: bool,
         /// The settings.
         parameters: ReplicationParameters,
@@ -48,7 +48,7 @@ request! {
     }
 }
 
-/// What an orchestrator calls the object it means.
+/// The object that an orchestrator names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplicatedObject {
     /// A volume.
@@ -57,9 +57,9 @@ pub enum ReplicatedObject {
     Group(String),
 }
 
-/// The volume that is meant: by the newer field, else by the older one; where both are set they agree. Two
-/// numberings of the newer one have been published, in which volumes and groups have each other's places: an
-/// ID of a volume means one wherever it stands.
+/// The volume of a request: from the newer field, else from the older one; if both are set, they must agree.
+/// Two numberings of the newer field were published, with volumes and groups exchanged, so a volume's ID is
+/// accepted in both places.
 pub fn replicated_volume(older: String, newer: Option<ReplicatedObject>) -> Result<String> {
     let newer = match newer {
         Some(ReplicatedObject::Group(id)) if VolumeId::parse(&id).is_none() => {
@@ -80,11 +80,11 @@ pub fn replicated_volume(older: String, newer: Option<ReplicatedObject>) -> Resu
 }
 
 impl ReplicationParameters {
-    /// The parameters in a map, each checked: the tools take intervals of no time, and numbers without a
+    /// The parameters in a map, each checked: the tools would accept intervals of zero, and numbers without a
     /// unit.
     ///
     /// # Errors
-    /// The parameter that is wrong.
+    /// The wrong parameter.
     pub fn parse(parameters: &Map) -> Result<Self> {
         validate::map("parameters", parameters)?;
         let is_unknown = |key: &&String| !PARAMETERS.contains(&key.as_str()) && !key.starts_with(METADATA);
@@ -112,7 +112,7 @@ impl ReplicationParameters {
     }
 }
 
-/// One of some words, of which the first is what is not said.
+/// One of these words; the first is the default.
 fn choice<'a>(parameters: &'a Map, key: &str, words: &[&'a str]) -> Result<&'a str> {
     match parameters.get(key).map(String::as_str) {
         None | Some("") => Ok(words[0]),
@@ -152,8 +152,8 @@ fn schedule(parameters: &Map) -> Result<Option<Schedule>> {
     }
 }
 
-/// The time of the day in UTC, as the tools keep it (`19:00:00+00:00`), in a time with or without a date. One
-/// without a zone is in UTC.
+/// The time of the day in UTC, as the tools keep it (`19:00:00+00:00`), from a time with or without a date. A
+/// time without a zone is in UTC.
 fn time_of_day(text: &str) -> Option<String> {
     let time = match text.split_once('T') {
         Some((date, time)) if is_date(date) => time,
@@ -191,7 +191,7 @@ fn clock_seconds(text: &str) -> Option<i64> {
     Some(3600 * number(hour, 2, 23)? + 60 * number(minute, 2, 59)? + number(second, 2, 59)?)
 }
 
-/// A number of so many digits, up to `most`.
+/// A number with this many digits, up to `most`.
 fn number(text: &str, digits: usize, most: i64) -> Option<i64> {
     let is_number = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|number| is_number && *number <= most)

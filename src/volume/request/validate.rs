@@ -8,15 +8,15 @@ use crate::error::{Error, Result};
 use crate::secrets::Secrets;
 use crate::volume::request::{Access, Capability, Map, SizeRange, Source, TopologyRequirement};
 
-/// Strings are at most this long, in bytes, where the specification says nothing else.
+/// The limit of strings in bytes, unless the specification says otherwise.
 const MAX_TEXT: usize = 128;
-/// A node's ID may be longer.
+/// The limit of a node's ID.
 const MAX_NODE_ID: usize = 256;
-/// All keys and values of a map together, and all mount flags together, in bytes.
+/// The limit of all keys and values of a map together, and of all mount flags together, in bytes.
 const MAX_MAP: usize = 4096;
-/// A path with its final NUL (limits.h, PATH_MAX).
+/// The limit of a path with its final NUL (limits.h, PATH_MAX).
 const MAX_PATH: usize = 4096;
-/// Sizes travel as signed 64-bit numbers.
+/// The limit of sizes: they travel as signed 64-bit numbers.
 const MAX_SIZE: u64 = i64::MAX as u64;
 
 fn missing(field: &str) -> Error {
@@ -43,7 +43,7 @@ pub fn name(field: &str, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// A required ID: present and not too long. Whether it means anything is found out when it is looked up.
+/// A required ID: present and not too long. Its meaning is only looked up later.
 pub fn id(field: &str, text: &str) -> Result<()> {
     if text.is_empty() {
         return Err(missing(field));
@@ -107,8 +107,8 @@ pub fn path(field: &str, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// A required path that is only looked up among those a volume is staged and published at: one of another
-/// form is none of them, which the look-up says.
+/// A required path that is only looked up among a volume's staging paths and targets: a path of another form
+/// is not found.
 pub fn known_path(field: &str, text: &str) -> Result<()> {
     if text.is_empty() {
         return Err(missing(field));
@@ -116,7 +116,7 @@ pub fn known_path(field: &str, text: &str) -> Result<()> {
     text_within(field, text, MAX_PATH - 1)
 }
 
-/// A target that is not the staging path and not below it: it would be taken for the staging, or be made
+/// A target that is neither the staging path nor below it: it would be taken for the staging path, or be made
 /// inside the volume.
 pub fn apart(staging: &str, target: &str) -> Result<()> {
     if staging.is_empty() || !Path::new(target).starts_with(staging) {
@@ -148,7 +148,7 @@ pub fn size(range: &SizeRange) -> Result<()> {
     Ok(())
 }
 
-/// A size range that must say something.
+/// A required size range.
 pub fn wanted_size(range: &SizeRange) -> Result<()> {
     if *range == SizeRange::default() {
         return Err(missing("capacity_range"));
@@ -185,8 +185,8 @@ pub fn capability(capability: &Capability) -> Result<()> {
     writes_as_asked("access_mode", capability, capability.mode.is_read_only())
 }
 
-/// A capability beside `field`, which is `true` or a mode for readers where nothing may be written: the mount
-/// flag `rw` contradicts that. (`ro` without it is a use that only reads.)
+/// Refuses the mount flag `rw` if `field` (`true`, or an access mode for readers) allows only reading. (`ro`
+/// with any `field` is allowed, and means a use that only reads.)
 pub fn writes_as_asked(field: &str, capability: &Capability, read_only: bool) -> Result<()> {
     match &capability.access {
         Access::Mount { flags, .. } if read_only && flags.iter().any(|flag| flag == "rw") => {
@@ -198,11 +198,11 @@ pub fn writes_as_asked(field: &str, capability: &Capability, read_only: bool) ->
     }
 }
 
-/// Capabilities and parameters that one volume can have: it has one file system.
+/// Capabilities and parameters that one volume can have together: a volume has one file system.
 pub fn one_file_system(capabilities: &[Capability], parameters: &Map) -> Result<()> {
     let parameter = parameters.get(FS_TYPE).map(String::as_str);
     let all = parameter.into_iter().chain(capabilities.iter().filter_map(Capability::fs_type));
-    // One that no volume can have is refused by name later.
+    // A file system that no volume can have is refused by name later.
     let mut all = all.filter(|fs_type| is_file_system(fs_type));
     let Some(first) = all.next() else { return Ok(()) };
     match all.find(|other| *other != first) {

@@ -1,4 +1,4 @@
-//! Addresses that nobody may fence: a cluster without them does not work, or nobody is there to lift the
+//! Addresses that must not be fenced: the cluster would stop working, or no host would be left to lift the
 //! fence.
 
 use std::net::IpAddr;
@@ -8,14 +8,14 @@ use ipnet::IpNet;
 use super::map::ClusterMap;
 use crate::error::{Error, Result};
 
-/// Whose addresses must not be fenced.
+/// The owners of addresses that must not be fenced.
 pub(super) struct Protected<'a> {
     groups: [(&'static str, &'a [IpAddr]); 3],
     own: Vec<IpAddr>,
 }
 
 impl<'a> Protected<'a> {
-    /// Those of the cluster's daemons, and `own`.
+    /// The addresses of the cluster's daemons, and `own`.
     pub(super) fn of(map: &'a ClusterMap, own: Vec<IpAddr>) -> Self {
         let groups =
             [("a monitor", &*map.monitors), ("an OSD", &*map.osds), ("the active manager", &*map.managers)];

@@ -1,4 +1,4 @@
-//! What a cluster says of itself: its daemons' addresses, and whom it has shut out.
+//! What a cluster reports about itself: its daemons' addresses, and the clients that it has shut out.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -14,19 +14,19 @@ use crate::exec::Output;
 /// A cluster, as its monitors know it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ClusterMap {
-    /// Its own ID.
+    /// The cluster's own ID.
     pub(super) fsid: String,
-    /// Whom it has shut out.
+    /// The entries of its blocklist.
     pub(super) entries: Vec<Entry>,
-    /// It can shut out a network as one range.
+    /// Whether it can shut out a network as one range.
     pub(super) knows_ranges: bool,
-    /// Where its OSDs are, for their clients and for each other.
+    /// The addresses of its OSDs, for clients and for each other.
     pub(super) osds: Vec<IpAddr>,
-    /// Where clients find them.
+    /// The addresses of its OSDs for clients.
     pub(super) public: Vec<IpAddr>,
-    /// Where its monitors are.
+    /// The addresses of its monitors.
     pub(super) monitors: Vec<IpAddr>,
-    /// Where its manager is; empty for users who may not see it.
+    /// The address of its active manager; empty for users who may not see it.
     pub(super) managers: Vec<IpAddr>,
 }
 
@@ -71,10 +71,10 @@ impl Addresses {
 }
 
 impl ClusterMap {
-    /// Reads what `mon dump`, `mgr dump` and `osd dump` have printed, in whichever order.
+    /// Reads the output of `mon dump`, `mgr dump` and `osd dump`, in any order.
     ///
     /// # Errors
-    /// It cannot be read; without an `osd dump` nothing is known.
+    /// The output cannot be read, or contains no `osd dump`.
     pub(super) fn read(output: &Output) -> Result<Self> {
         let (mut map, mut knows_osds) = (Self::default(), false);
         for Dump { fsid, mons, active_addrs, osds, blocklist, range_blocklist } in
@@ -106,8 +106,8 @@ impl ClusterMap {
         lasting.filter_map(|entry| Some((entry.network?, entry)))
     }
 
-    /// Those that fence one of these networks, however they were written; where there are no ranges, those of
-    /// its addresses.
+    /// The fences of these networks, in every spelling; if the cluster knows no ranges, the fences of their
+    /// addresses.
     pub(super) fn fences_of(&self, networks: &[IpNet]) -> impl Iterator<Item = (IpNet, &Entry)> {
         let is_of = move |fenced: IpNet, network: &IpNet| match self.knows_ranges {
             true => fenced == *network,
@@ -117,7 +117,7 @@ impl ClusterMap {
     }
 }
 
-/// What `ceph` said last.
+/// The last line that `ceph` wrote to stderr.
 pub(super) fn last_line(said: &str) -> &str {
     said.lines().next_back().unwrap_or_default()
 }
@@ -127,7 +127,7 @@ pub(super) fn last_line(said: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// As Ceph 16.2.15 prints them, shortened.
+    /// As Ceph 16.2.15 prints the dumps, shortened.
     const MONITORS: &str = r#"{"epoch":1,"mons":[{"name":"a","public_addrs":{"addrvec":[
         {"type":"v2","addr":"10.9.0.2:3300","nonce":0},{"type":"v1","addr":"[fd09::2]:6789","nonce":0}]}}]}"#;
     const MANAGER: &str =

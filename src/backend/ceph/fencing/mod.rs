@@ -1,8 +1,8 @@
-//! Fences: networks that a cluster's OSDs no longer speak with, for good. `ceph osd blocklist` keeps them.
+//! Fences: networks that a cluster's OSDs refuse for good. `ceph osd blocklist` keeps them.
 //!
-//! Its statuses prove nothing (it says 0 of what it has not removed): the cluster is read before and after,
-//! and what is read is the answer. Entries have no owner: a fence of ours is one that never ends, of a whole
-//! host or network. What librbd, failed daemons and administrators shut out for an hour or a day is none.
+//! Its exit status proves nothing (0 even if it removed nothing), so the cluster is read before and after.
+//! Entries have no owner: a fence is an entry that never ends, for a whole host or network. Entries of
+//! librbd, failed daemons and administrators end after an hour or a day, and are no fences.
 
 mod guard;
 mod map;
@@ -31,13 +31,13 @@ use crate::exec::Class;
 use crate::secrets::Secrets;
 use crate::sys::address;
 
-/// So many addresses one by one, at most, in a cluster that knows no ranges.
+/// The most addresses to fence one by one, in a cluster that knows no ranges.
 const MOST_ADDRESSES: usize = 256;
 
-/// An entry that is never there (192.0.2.0/24 is for documentation, RFC 5737): who may remove it may remove
-/// others.
+/// An entry that never exists (192.0.2.0/24 is for documentation, RFC 5737): a user who may remove it may
+/// remove others.
 const NO_ENTRY: &str = "192.0.2.255:0/4294967295";
-/// What is said of an entry that is not there.
+/// The answer for an entry that does not exist.
 const NOT_THERE: &str = "isn't blocklisted";
 const FORBIDDEN: &str = "EACCES";
 
@@ -48,12 +48,12 @@ pub struct Fences {
 }
 
 impl Fences {
-    /// Fences in these clusters, by their monitors.
+    /// Fences in these clusters, through their monitors.
     pub fn new(clusters: Arc<Clusters>, monitors: Arc<dyn Monitors>) -> Self {
         Self { clusters, monitors }
     }
 
-    /// Its commands are not counted with those of the cluster's volumes, which may all hang.
+    /// The commands of fences are not counted with those of the cluster's volumes, which may all hang.
     fn access(&self, cluster: &str, secrets: &Secrets) -> Result<ClusterAccess> {
         let access = ClusterAccess::new(known(&self.clusters, cluster)?, secrets)?;
         Ok(ClusterAccess { bulkhead: format!("fences of {}", access.cluster.name).into(), ..access })
@@ -64,18 +64,18 @@ impl Fences {
     }
 }
 
-/// The cluster, its daemons, and what was said of lifting a fence.
+/// Reads the cluster and its daemons; also gives the answer to a trial removal.
 fn look(monitors: &Door<'_>) -> Result<(ClusterMap, String)> {
     let dumps = ["mon dump", "mgr dump", "osd dump"].map(|dump| question(dump, None));
     ask(monitors, Class::Change, dumps.into_iter().chain([removal(NO_ENTRY)]))
 }
 
-/// Makes the changes, one after the other, and looks again.
+/// Makes the changes, one after the other, and reads the cluster again.
 fn change(monitors: &Door<'_>, changes: impl Iterator<Item = Command>) -> Result<(ClusterMap, String)> {
     ask(monitors, Class::Change, changes.chain([question("osd dump", None)]))
 }
 
-/// The cluster after these commands, and what was said.
+/// The cluster after these commands, and their messages on stderr.
 fn ask(
     monitors: &Door<'_>,
     class: Class,
@@ -167,7 +167,7 @@ impl Fencing for Fences {
 }
 
 impl ClusterMap {
-    /// The addresses that this host has for the OSDs. Behind an address translator they are others.
+    /// This host's addresses towards the OSDs. Behind an address translator the OSDs see other addresses.
     fn own(&self) -> Vec<IpAddr> {
         let own: BTreeSet<IpAddr> =
             self.public.iter().filter_map(|osd| address::towards(*osd).ok()).collect();
@@ -175,8 +175,8 @@ impl ClusterMap {
     }
 }
 
-/// Tells of what keeps networks shut out, or part of them, though their fences are lifted: other fences, and
-/// what others have shut out for a time.
+/// Warns of entries that keep the networks shut out, or part of them, after their fences are lifted: other
+/// fences, and entries that end.
 fn tell_of_others(map: &ClusterMap, networks: &[IpNet]) {
     for entry in &map.entries {
         let Some(shut_out) = entry.network else { continue };
@@ -187,8 +187,8 @@ fn tell_of_others(map: &ClusterMap, networks: &[IpNet]) {
     }
 }
 
-/// The entries that make these networks a fence: a host by its address, a network as a range, or address by
-/// address where the cluster knows no ranges.
+/// The entries that fence these networks: a host by its address, a network as a range, or address by address
+/// if the cluster knows no ranges.
 fn as_entries(networks: &[IpNet], map: &ClusterMap) -> Result<Vec<IpNet>> {
     let hosts = |network: &IpNet| u32::from(network.max_prefix_len() - network.prefix_len());
     let mut entries = BTreeSet::new();
@@ -208,7 +208,7 @@ fn as_entries(networks: &[IpNet], map: &ClusterMap) -> Result<Vec<IpNet>> {
     Ok(entries.into_iter().collect())
 }
 
-/// Its first and its last address too: nobody but its owner says that these are not used.
+/// All addresses, with the first and the last: only the network's owner knows that these are not used.
 fn all_addresses(network: &IpNet) -> impl Iterator<Item = IpAddr> {
     let (first, last) = (network.network(), network.broadcast());
     std::iter::successors(Some(first), move |address| match address {

@@ -85,7 +85,7 @@ fn a_fence_is_set_once_and_lifted_once() {
 #[test]
 fn every_spelling_of_a_fence_is_lifted() {
     let scene = Scene::of(fake(true));
-    // As an administrator may have written them: with host bits, and a single host as a range.
+    // As an administrator may have written the entries: with host bits, and a single host as a range.
     let written = ["cidr:10.1.0.5:0/24", "cidr:10.1.0.0:0/24", "cidr:10.0.0.7:0/32"];
     let entries = written.map(|text| Entry::of_range(text, NEVER).unwrap());
     scene.cluster.lock().entries = entries.into_iter().chain([host("10.0.0.7:0/0")]).collect();
@@ -94,7 +94,7 @@ fn every_spelling_of_a_fence_is_lifted() {
     assert_eq!(scene.cluster.lock().entries, []);
 }
 
-/// As an administrator or another plugin sets it.
+/// The entry is as an administrator or another plugin sets it.
 #[test]
 fn what_is_shut_out_for_a_time_is_no_fence() {
     let scene = Scene::of(fake(true));
@@ -137,7 +137,7 @@ fn the_cluster_and_this_host_are_not_fenced() {
         assert!(error.message().contains(whose) && error.message().contains(network), "{error}");
         assert!(scene.list().is_empty(), "UNSAFE: {network}");
     }
-    // 127.0.0.1 is an OSD's: this host's own address towards it is the same.
+    // 127.0.0.1 belongs to an OSD: this host's own address towards that OSD is the same.
     scene.cluster.lock().osds = vec!["127.0.0.1".into()];
     let own = guard::check(
         &networks(&["127.0.0.0/8"]),
@@ -187,7 +187,7 @@ fn a_host_is_named_by_the_address_that_osds_see() {
     assert_eq!(clients().unwrap_err().kind(), Kind::Unavailable);
 }
 
-/// What `ceph` was told each time, after it printed and said these.
+/// The input of `ceph` in each run, if it prints these texts to stdout and stderr.
 fn told(answers: &[(&str, &str)], work: impl Fn(&Fences) -> Result<()>) -> (Result<()>, Vec<String>) {
     let argv = "ceph -c /etc/ceph/ceph.conf --id web --connect-timeout 20 --format=json";
     let runner = Arc::new(FakeRunner::default());

@@ -1,4 +1,4 @@
-//! Whom a cluster has shut out: single clients, hosts with all their clients, and networks.
+//! What a cluster has shut out: single clients, hosts with all their clients, and networks.
 
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::exec::{Class, Output};
 
 const YEAR: f64 = 365.0 * 24.0 * 60.0 * 60.0;
-/// Beyond the end of the cluster's clocks, in seconds. The cluster makes 2106-02-07 of it: an end that no
+/// Beyond the range of the cluster's clocks, in seconds. The cluster turns it into 2106-02-07, an end that no
 /// operator sets by hand.
 const FOR_EVER: f64 = 1e12;
 /// When 2106 begins, in seconds since 1970.
@@ -23,12 +23,12 @@ const NEVER: Duration = Duration::from_secs(4_291_747_200);
 /// An entry of the blocklist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// As it is listed, and has to be named to be removed: `10.0.0.7:0/1234567` is a client, `10.0.0.7:0/0`
-    /// a host, `10.1.0.5/24` a network.
+    /// The address as it is listed, and must be named for removal: `10.0.0.7:0/1234567` is a client,
+    /// `10.0.0.7:0/0` a host, `10.1.0.5/24` a network.
     pub address: String,
     /// The host or network, host bits masked; None for a client.
     pub network: Option<IpNet>,
-    /// Then it ends.
+    /// When the entry ends.
     pub until: SystemTime,
 }
 
@@ -42,14 +42,14 @@ struct Row {
 }
 
 impl Entry {
-    /// A client or a host. Those with a port or a number are single daemons and clients.
+    /// A client or a host. An address with a port or a number is a single daemon or client.
     pub(crate) fn of_address(text: &str, until: &str) -> Self {
         let host = || text.strip_suffix("/0")?.parse::<SocketAddr>().ok().filter(|host| host.port() == 0);
         let network = host().map(|host| host.ip().into());
         Self { address: text.to_string(), network, until: time(until) }
     }
 
-    /// A network: `cidr:10.1.0.5:0/24`; None for what is none.
+    /// A network: `cidr:10.1.0.5:0/24`; None if the text is no network.
     pub(crate) fn of_range(text: &str, until: &str) -> Option<Self> {
         let (address, length) = text.strip_prefix("cidr:").unwrap_or(text).rsplit_once('/')?;
         let ip = address.parse::<SocketAddr>().ok()?.ip();
@@ -58,12 +58,12 @@ impl Entry {
         Some(Self { address, network, until: time(until) })
     }
 
-    /// Whether it never ends.
+    /// Whether the entry never ends.
     pub(crate) fn is_lasting(&self) -> bool {
         self.until >= SystemTime::UNIX_EPOCH + NEVER
     }
 
-    /// Whether it means a client, by itself or with all clients of its host.
+    /// Whether the entry shuts out this client, alone or with all clients of its host.
     pub(crate) fn covers(&self, client: &str) -> bool {
         let (entry, client) = (plain(&self.address), plain(client));
         let has = |host: &str| client.rsplit_once(':').is_some_and(|(own, _)| own == host);
@@ -76,19 +76,19 @@ fn plain(address: &str) -> &str {
     address.trim_start_matches("v1:").trim_start_matches("v2:").trim_start_matches("any:")
 }
 
-/// A time that cannot be read is over.
+/// A time that cannot be read counts as past.
 fn time(text: &str) -> SystemTime {
     timestamp(text).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// The command that shuts a network out for good. With `:0/0` an address may be added by every user of RBD.
+/// The command that shuts a network out for good. Every user of RBD may add an address with `:0/0`.
 pub(crate) fn addition(network: &IpNet) -> Command {
     let is_host = network.prefix_len() == network.max_prefix_len();
     let host = format!("{}/0", SocketAddr::new(network.addr(), 0));
     change("add", &if is_host { host } else { network.to_string() }, Some(FOR_EVER))
 }
 
-/// The command that removes an entry; status 0 also where it is not there.
+/// The command that removes an entry; its status is 0 also if there is no such entry.
 pub(crate) fn removal(address: &str) -> Command {
     change("rm", address, None)
 }
@@ -102,7 +102,7 @@ fn change(what: &str, address: &str, seconds: Option<f64>) -> Command {
 }
 
 impl Door<'_> {
-    /// Whom the cluster has shut out. It prints a list of addresses and one of ranges.
+    /// The entries of the blocklist. The cluster prints a list of addresses and a list of ranges.
     pub fn blocklist(&self) -> Result<Vec<Entry>> {
         let output = self.ask_of_any_age(Class::Question, question("osd blocklist ls", None));
         let output =
@@ -115,14 +115,14 @@ impl Door<'_> {
         Ok(rows.into_iter().flatten().filter_map(entry).collect())
     }
 
-    /// Shuts a client out for so many years from now. An earlier entry of it is replaced.
+    /// Shuts a client out for this many years from now. An earlier entry for it is replaced.
     pub fn shut_out(&self, address: &str, years: u32) -> Result<()> {
         let command = change("add", address, Some(f64::from(years) * YEAR));
         let added = self.ask_of_any_age(Class::Change, command);
         added.map(drop).map_err(|failure| failure.into_error(format!("shut out the client at {address}")))
     }
 
-    /// Asks once more by the name that clusters older than 16.2 know: `blacklist`.
+    /// Repeats a command under the name that clusters older than 16.2 know: `blacklist`.
     fn ask_of_any_age(&self, class: Class, command: Command) -> Result<Output, Failure> {
         let older = |(name, value): (&'static str, Value)| match (name, value.as_str()) {
             ("prefix", Some(words)) => (name, words.replace("blocklist", "blacklist").into()),

@@ -1,5 +1,5 @@
-//! The door by the program `ceph`. A single command is given as arguments, and the exit status counts.
-//! Several are given on standard input, one a line; then the status is 0 also where one of them failed.
+//! Asks monitors by the program `ceph`, unless the session answers. `ceph` takes a single command as
+//! arguments, and several on standard input, one a line; then its status is 0 even if one of them failed.
 
 use serde_json::Value;
 
@@ -22,9 +22,9 @@ impl Monitors for Programs {
     }
 }
 
-/// An argument as it is typed: by its place, without its name.
+/// An argument as it is typed: positional, without its name.
 fn words((name, value): &(&'static str, Value)) -> Vec<String> {
-    // Without the point that a number has in JSON.
+    // Without the decimal point that a number has in JSON.
     let number = || value.as_f64().unwrap_or_default().to_string();
     let text = value.as_str().map_or_else(number, str::to_string);
     match *name {
@@ -34,7 +34,7 @@ fn words((name, value): &(&'static str, Value)) -> Vec<String> {
     }
 }
 
-/// The format of all answers is an option of the program, and no word here has blanks.
+/// One line of input. The format of all answers is an option of the program, and no word here has blanks.
 fn line(command: &Command) -> String {
     let words: Vec<String> = command.iter().filter(|(name, _)| *name != "format").flat_map(words).collect();
     words.join(" ") + "\n"

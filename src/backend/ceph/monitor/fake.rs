@@ -1,4 +1,4 @@
-//! Monitors in memory: they do what they are told, as far as the user may.
+//! Monitors in memory: they carry out commands, as far as the user's rights go.
 #![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
@@ -19,17 +19,17 @@ use crate::exec::{Class, Output, Why};
 /// When the cluster's clocks end, in seconds since 1970.
 const LAST: f64 = 4_294_967_295.0;
 
-/// What the monitors of a cluster know.
+/// The state of a cluster's monitors.
 #[derive(Clone, Debug)]
 pub(crate) struct FakeMonitors {
     pub now: SystemTime,
-    /// Those for RBD.
+    /// The pools for RBD.
     pub pools: Vec<(ListedPool, FreeSpace)>,
     pub entries: Vec<Entry>,
     pub knows_ranges: bool,
-    /// The user may shut out, but let nobody in again.
+    /// The user may add entries, but not remove any.
     pub forbids_removal: bool,
-    /// So many changes of each batch are made, and then the monitor is gone.
+    /// After this many changes of a batch, the monitor makes no more.
     pub fails_after: Option<usize>,
     /// The addresses of daemons.
     pub osds: Vec<String>,
@@ -59,14 +59,14 @@ impl Monitors for Arc<Mutex<FakeMonitors>> {
     }
 }
 
-/// A text of a command; empty if it has none of this name.
+/// The text argument of this name; empty if the command has none.
 pub(crate) fn text<'a>(command: &'a Command, name: &str) -> &'a str {
     let found = command.iter().find(|(it, _)| *it == name);
     found.and_then(|(_, value)| value.as_str()).unwrap_or_default()
 }
 
 impl FakeMonitors {
-    /// Carries commands out; of a single one the status counts.
+    /// Carries commands out; only the status of a single command counts.
     pub fn answer(&mut self, commands: &[Command]) -> Result<Output, Why> {
         let (mut stdout, mut stderr_tail, mut changes) = (Vec::new(), String::new(), 0);
         for command in commands {
@@ -90,7 +90,7 @@ impl FakeMonitors {
         Ok(Output { stdout, stderr_tail })
     }
 
-    /// What it prints and says, or with which status and word it is refused.
+    /// The command's stdout and stderr, or the status and text of its refusal.
     fn carry_out(&mut self, command: &Command) -> Result<(Option<Value>, String), (i32, &'static str)> {
         let address = text(command, "addr");
         let listed = |it: &Entry| it.address == address;
@@ -153,7 +153,7 @@ fn is_range(entry: &Entry) -> bool {
     entry.address.parse::<IpNet>().is_ok()
 }
 
-/// `10.1.0.5/24` as the OSD map has it.
+/// `10.1.0.5/24` as the OSD map writes it.
 fn cidr(network: &str) -> String {
     let network: IpNet = network.parse().unwrap();
     format!("cidr:{}/{}", SocketAddr::new(network.addr(), 0), network.prefix_len())

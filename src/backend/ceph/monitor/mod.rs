@@ -1,5 +1,5 @@
-//! The door to a cluster's monitors and its manager: commands go in by the names of Ceph's own table of
-//! commands, JSON comes out. Above it are typed questions: pools, their space, the blocklist.
+//! Commands to a cluster's monitors and its manager, by the names of Ceph's own table of commands, with
+//! answers in JSON. On top of them are typed questions: pools, their space, the blocklist.
 
 pub(crate) mod blocklist;
 mod command;
@@ -28,21 +28,21 @@ pub(crate) fn question(prefix: &'static str, detail: Option<&'static str>) -> Co
     [("prefix", prefix.into())].into_iter().chain(detail).chain([("format", "json".into())]).collect()
 }
 
-/// Within which call a cluster is asked, and by whom.
+/// The call within which a cluster is asked, and the cluster with the credentials.
 pub type Asker<'a> = (&'a Call, &'a ClusterAccess);
 
 /// The monitors and the manager of every cluster.
 pub trait Monitors: Send + Sync {
-    /// Has a cluster carry out commands, one after the other, and gives what they printed.
+    /// Makes a cluster carry out commands, one after the other, and returns what they printed.
     ///
     /// # Errors
-    /// The cluster was not reached. A single command was refused; of several each is tried, and what was
-    /// refused shows in what was said alone: read back what they were to change.
+    /// The cluster was not reached, or a single command was refused. Of several commands each is tried, and
+    /// only the messages show a refusal: read back what the commands were to change.
     fn ask(&self, asker: Asker<'_>, class: Class, commands: &[Command]) -> Result<Output, Failure>;
 }
 
 impl dyn Monitors + '_ {
-    /// Those of one cluster, within a call.
+    /// The monitors and the manager of one cluster, within a call.
     pub(crate) fn of<'a>(&'a self, call: &'a Call, access: &'a ClusterAccess) -> Door<'a> {
         Door { monitors: self, call, access }
     }
@@ -53,7 +53,7 @@ impl dyn Monitors + '_ {
 pub(crate) struct Door<'a> {
     monitors: &'a dyn Monitors,
     call: &'a Call,
-    /// Which cluster, and who asks.
+    /// The cluster and the credentials.
     pub access: &'a ClusterAccess,
 }
 

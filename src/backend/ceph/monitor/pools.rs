@@ -14,7 +14,7 @@ use crate::exec::Class;
 pub struct ListedPool {
     /// Its name.
     pub name: String,
-    /// What is written on it for an application (`ceph osd pool application set`).
+    /// Its labels for an application (`ceph osd pool application set`).
     pub labels: BTreeMap<String, String>,
 }
 
@@ -27,7 +27,7 @@ struct Row {
 }
 
 impl Door<'_> {
-    /// The pools that are for an application, as `rbd pool init` and `ceph fs new` say of theirs.
+    /// The pools for an application, as marked by `rbd pool init` and `ceph fs new`.
     pub fn pools(&self, application: &str) -> Result<Vec<ListedPool>> {
         let output = self.ask(Class::Question, &[question("osd pool ls", Some("detail"))]);
         let output = output.map_err(|failure| failure.into_error("list the pools"))?;

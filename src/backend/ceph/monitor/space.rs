@@ -9,10 +9,10 @@ use crate::backend::ceph::read;
 use crate::error::Result;
 use crate::exec::Class;
 
-/// What can still be written to a pool.
+/// The space that is left in a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeSpace {
-    /// Bytes, copies taken off, quota included.
+    /// Usable bytes: copies subtracted, and within the quota.
     pub available: u64,
     /// The pool takes no more writes.
     pub full: bool,
@@ -30,7 +30,7 @@ struct PoolUsage {
     stats: PoolStats,
 }
 
-/// Sizes in bytes, copies taken off; a quota of 0 is none.
+/// Sizes in bytes, copies subtracted; a quota of 0 means none.
 #[derive(Deserialize)]
 struct PoolStats {
     max_avail: u64,
@@ -59,13 +59,13 @@ impl Door<'_> {
         self.usage("the pools")
     }
 
-    /// The free space in one pool; None where there is no such pool.
+    /// The free space in one pool; None if there is no such pool.
     pub fn free_space(&self, pool: &str) -> Result<Option<FreeSpace>> {
         Ok(self.usage(&format!("pool {pool}"))?.get(pool).copied())
     }
 
-    /// `ceph df detail`: it has space, use and quotas of all pools in one process. max_avail is 0 where OSDs
-    /// are full.
+    /// `ceph df detail`: one process shows space, use and quotas of all pools. max_avail is 0 if OSDs are
+    /// full.
     fn usage(&self, of: &str) -> Result<BTreeMap<String, FreeSpace>> {
         let output = self.ask(Class::Question, &[question("df", Some("detail"))]);
         let output = output.map_err(|failure| failure.into_error(format!("look for free space in {of}")))?;

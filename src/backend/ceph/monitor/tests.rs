@@ -1,4 +1,4 @@
-//! Exact commands, recorded answers, and what they mean.
+//! Exact commands, recorded answers, and their meaning.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,10 +12,10 @@ use crate::error::{Error, Kind};
 use crate::exec::fake::FakeRunner;
 use crate::secrets::Secrets;
 
-/// How `ceph` reaches the cluster.
+/// The start of every command line of `ceph`.
 const REACHED: &str = "ceph -c /etc/ceph/ceph.conf --id cephlet --connect-timeout 20";
 
-/// Monitors behind a `ceph` that knows what comes next.
+/// Monitors behind a fake `ceph`.
 struct Fixture {
     runner: Arc<FakeRunner>,
     monitors: Programs,
@@ -42,20 +42,20 @@ impl Fixture {
         (&self.monitors as &dyn Monitors).of(&self.call, &self.access)
     }
 
-    /// Next `ceph` gets these words; it prints `stdout`.
+    /// Expects `ceph` with these words next; it prints `stdout`.
     fn prints(&self, words: &str, stdout: &str) {
         let line = format!("{REACHED} {words}");
         self.runner.expect(&line.split(' ').collect::<Vec<_>>(), stdout);
     }
 
-    /// Next `ceph` gets these words, and fails.
+    /// Expects `ceph` with these words next; it fails.
     fn fails(&self, words: &str, status: i32, stderr: &str) {
         let line = format!("{REACHED} {words}");
         self.runner.expect_failure(&line.split(' ').collect::<Vec<_>>(), status, stderr);
     }
 }
 
-/// That an error has this kind and says all of this.
+/// Asserts an error of this kind whose message contains all these texts.
 #[track_caller]
 fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, kind: Kind, texts: &[&str]) {
     let error = result.expect_err("it must be refused");
@@ -75,7 +75,7 @@ fn several_commands_are_one_process_that_prints_json() {
     assert_eq!(lines, "osd blocklist range add 10.1.0.0/24 1000000000000\nosd dump\n");
 }
 
-/// As `ceph` itself sends it, after it has looked the names up.
+/// As `ceph` itself sends a command, after it has looked the names up.
 #[test]
 fn a_command_is_the_json_that_a_monitor_takes() {
     let json = |command: Command| {

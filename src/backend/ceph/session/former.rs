@@ -1,8 +1,8 @@
-//! The session of a former daemon: it may still end what was under way. Until it is gone nothing is changed
-//! in any cluster, as the session could undo the change or repeat one.
+//! The session of a former daemon may still be finishing requests. Until it is gone, this daemon changes
+//! nothing in any cluster, as the session could undo the change or repeat one.
 //!
-//! A session has a file locked from its start to its end: flock(2), by the open file that the daemon hands
-//! on. So the lock outlives the daemon, and a daemon that has the lock knows that no session is left.
+//! A session has a file locked from its start to its end: flock(2), on an open file that it inherits from its
+//! daemon. So the lock outlives the daemon, and a daemon that gets the lock knows that no session is left.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -20,16 +20,16 @@ use crate::dispatch::Call;
 use crate::exec::Why;
 use crate::sys::file;
 
-/// A session has this long to end what is under way. librados waits for an OSD for 40 s.
+/// How long a session may take to finish its requests. librados waits for an OSD for 40 s.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the end of a killed process takes.
+/// How long the end of a killed process may take.
 const AFTER_KILL: Duration = Duration::from_secs(5);
 
-/// Between two looks.
+/// The pause between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The lock that this daemon's sessions hold, once it is had.
+/// The lock that this daemon's sessions hold, once the daemon has acquired it.
 #[derive(Debug)]
 pub(super) struct Lock {
     path: PathBuf,
@@ -46,15 +46,15 @@ impl Lock {
         Ok(Self { path: path.to_path_buf(), file, is_had: Mutex::new(false), begun: Instant::now() })
     }
 
-    /// The locked file, for the session to keep open; None while a former session has the lock.
+    /// The locked file, for the session to keep open; None while a former session holds the lock.
     pub fn file(&self) -> Option<&Arc<File>> {
         self.is_free().then_some(&self.file)
     }
 
-    /// Waits until no session of a former daemon is left. One that takes too long is killed.
+    /// Waits until no session of a former daemon is left. A session that takes too long is killed.
     ///
     /// # Errors
-    /// There still is one; or the call had to end before.
+    /// A session is still left, or the call had to end before.
     pub fn await_former(&self, call: &Call) -> Result<(), Why> {
         if self.is_free() {
             return Ok(());
@@ -81,7 +81,7 @@ impl Lock {
         *is_had
     }
 
-    /// Kills the process that has the file locked for itself (fcntl(2)), which a session does first of all.
+    /// Kills the process that holds a record lock on the file (fcntl(2)), which a session takes first.
     fn kill(&self) {
         let holder = || -> io::Result<Option<Pid>> {
             let found = fcntl_getlk(&self.file, &Flock::from(FlockType::WriteLock))?;
@@ -89,13 +89,13 @@ impl Lock {
         };
         let Ok(Some(pid)) = holder() else { return };
         let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-        // The number means this process only if it holds the lock still.
+        // The number still means this process only if it still holds the lock.
         if holder().ok().flatten() == Some(pid) {
             warn!(
                 "the session of a former daemon, process {}, does not end and is killed",
                 pid.as_raw_nonzero()
             );
-            // It fails where the process has ended.
+            // An error means that the process has ended.
             let _ = pidfd_send_signal(&process, Signal::KILL);
         }
     }

@@ -1,4 +1,4 @@
-//! A session that runs: the process, who waits for its answers, and the clusters that it knows.
+//! A running session: the process, the callers that wait for its answers, and the clusters that it knows.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,21 +18,21 @@ use crate::backend::ceph::ClusterAccess;
 use crate::dispatch::Call;
 use crate::exec::Resident;
 
-/// How long a session may take until it says what it is.
+/// How long a session may take to send its first message.
 const HELLO: Duration = Duration::from_secs(10);
 
-/// How long it may take to end what is under way, once it was told to end.
+/// How long a session may take to finish its requests, once it was told to end.
 const END: Duration = Duration::from_secs(60);
 
-/// How many clusters, each with a user, it keeps connections to. Each takes 2 MB.
+/// The most clusters, each with a user, to which a session keeps connections. Each takes 2 MB.
 const MOST_CLUSTERS: usize = 16;
 
-/// How long librados waits for each thing, in seconds: for a monitor at first, and for an OSD. Manager
-/// commands have no limit: librados 16.2 crashes when an answer comes after it (tracker.ceph.com 65985).
+/// How long librados waits, in seconds: for a monitor at first, and for an OSD. Manager commands have no
+/// limit: librados 16.2 crashes when an answer comes after it (tracker.ceph.com 65985).
 const WAITS: [(&str, &str); 3] =
     [("client_mount_timeout", "20"), ("rados_osd_op_timeout", "40"), ("rados_mon_op_timeout", "0")];
 
-/// What the tools are told by options, and that the library keeps its log and its socket to itself.
+/// Settings that the tools get as options; and the library writes no log and opens no admin socket.
 const SETTINGS: [(&str, &str); 7] = [
     ("rbd_default_clone_format", "2"),
     ("rbd_move_to_trash_on_remove", "false"),
@@ -48,9 +48,9 @@ const SETTINGS: [(&str, &str); 7] = [
 pub(super) enum NoAnswer {
     /// The request was not sent.
     NotSent,
-    /// The session died. What was asked for may have been done.
+    /// The session died. The request may have been carried out.
     Died,
-    /// It takes longer than it may, and goes on.
+    /// The request takes longer than it may, and goes on.
     Late,
 }
 
@@ -61,15 +61,15 @@ pub(super) struct Live {
     waiting: Mutex<Option<HashMap<u64, Waiting>>>,
 }
 
-/// What an answer ends.
+/// What ends when an answer arrives.
 enum Waiting {
-    /// The wait for it.
+    /// The wait of the caller.
     Caller(Sender<(Answer, Vec<u8>)>),
     /// The lock of the volume, which the call keeps although it has given up.
     Lock { _call: Call },
 }
 
-/// What only one request at a time may touch.
+/// State that only one request at a time may use.
 #[derive(Default)]
 struct Sending {
     requests: u64,
@@ -85,10 +85,10 @@ struct Known {
 }
 
 impl Live {
-    /// Awaits the session's first words.
+    /// Waits for the session's first message.
     ///
     /// # Errors
-    /// What it said before it ended, or that it said nothing.
+    /// What the session said before it ended, or that it said nothing.
     pub fn greet((mut process, socket): (Resident, UnixStream), idle: Duration) -> Result<Arc<Self>, String> {
         let hello = match process.wait(&socket, HELLO) {
             true => wire::read::<Hello>(&mut &socket).map_err(|error| error.to_string()),
@@ -123,14 +123,14 @@ impl Live {
         Ok(Arc::new(Self { socket: socket.try_clone()?, sending: Mutex::default(), waiting }))
     }
 
-    /// Whether it may be asked.
+    /// Whether the session takes requests.
     pub fn is_up(&self) -> bool {
         self.waiting.lock().is_some()
     }
 
-    /// Tells the session to end once what is under way has ended.
+    /// Tells the session to end once its requests have ended.
     pub fn end(&self) {
-        // An error means that it has ended.
+        // An error means that the session has ended.
         let _ = self.socket.shutdown(Shutdown::Write);
     }
 
@@ -155,7 +155,7 @@ impl Live {
         }
     }
 
-    /// Sends a request; None where the session has ended.
+    /// Sends a request; None if the session has ended.
     fn send(
         &self,
         access: &ClusterAccess,
@@ -171,14 +171,14 @@ impl Live {
         self.waiting.lock().as_mut()?.insert(id, Waiting::Caller(answered));
         let sent = wire::write(&mut &self.socket, &Request { id, cluster, question }, body);
         if sent.is_err() {
-            // A part of it may have gone.
+            // A part of the request may have been sent.
             self.end();
             self.waiting.lock().as_mut().and_then(|waiting| waiting.remove(&id));
         }
         sent.ok().map(|()| id)
     }
 
-    /// The session's number of a cluster and user, which it is told if it does not know them.
+    /// The session's number of a cluster and user. The session is told of them if it does not know them.
     fn number_of(&self, sending: &mut Sending, access: &ClusterAccess) -> io::Result<u64> {
         let Sending { requests, clusters, .. } = sending;
         if let Some(known) = clusters.iter_mut().find(|known| is_same(&known.access, access)) {
@@ -191,7 +191,7 @@ impl Live {
                 wire::write(&mut &self.socket, &Forget { forget }, &[])?;
             }
         }
-        // No request has had this number, so no cluster has.
+        // No request had this number, so no cluster has it.
         let number = *requests + 1;
         let key = access.credentials.key.as_ref().map(|key| key.reveal().as_bytes()).unwrap_or_default();
         let conf = access.cluster.conf.as_ref().and_then(|conf| conf.to_str());
@@ -201,8 +201,8 @@ impl Live {
         Ok(number)
     }
 
-    /// Gives answers to those who wait for them, until the session ends. Nobody waits for long in vain: the
-    /// end of the socket is that of all requests.
+    /// Passes answers to the callers until the session ends. No caller waits in vain: the end of the socket
+    /// ends all requests.
     fn read(&self, mut process: Resident, socket: UnixStream, idle: Duration) {
         loop {
             if !process.wait(&socket, idle) {
@@ -247,8 +247,8 @@ fn options(access: &ClusterAccess) -> Map<String, Value> {
     all.map(|(name, value)| (name.to_string(), value.into())).collect()
 }
 
-/// The error by which a Python program has ended. Nothing else of what it wrote is shown: libraries write
-/// keys that they cannot read.
+/// The error with which a Python program ended. No other output is shown: libraries write keys that they
+/// cannot read.
 fn last_words(said: &str) -> Option<String> {
     let last = said.lines().rfind(|line| !line.trim().is_empty())?;
     let (error, _) = last.split_once(':')?;

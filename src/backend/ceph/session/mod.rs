@@ -1,12 +1,12 @@
 //! Ceph's tools as one resident process: a program on Ceph's Python bindings, which are installed with the
-//! tools. A command costs a process 25 ms before it begins; the session answers in one.
+//! tools. A process takes 25 ms before its command begins; the session answers in 1 ms.
 //!
-//! It stands below the tools: it takes the command lines of `rbd` and `rados`, and commands for monitors and
-//! manager, and gives the exit status, the JSON and the words of the tool. Where it does not serve a command,
-//! or cannot be had, the tool is started. So what an answer means is said in one place.
+//! The session replaces the tools: it takes the command lines of `rbd` and `rados`, and commands for monitors
+//! and manager, and returns the exit status, the JSON and the messages of the tool. If it does not serve a
+//! command, or cannot run, the tool is started. So the meaning of answers is defined in one place.
 //!
-//! It is started when it is needed, and ends when it was idle for a while. When the daemon dies it ends what
-//! is under way, so that no image stays half made, and begins nothing.
+//! It is started when it is needed, and ends after it was idle for a while. When the daemon dies, the session
+//! finishes its requests, so that no image stays half made, and begins no other.
 
 mod former;
 mod live;
@@ -33,15 +33,15 @@ use crate::exec::{Class, Cmd, CommandError, Output, Processes, Script, Why};
 /// The program.
 const PROGRAM: &str = include_str!("session.py");
 
-/// A session that has to be started more often than this within [`LATELY`] dies of something.
+/// A session that has to be started more often than this within [`LATELY`] has a lasting defect.
 const MOST_STARTS: usize = 5;
 const LATELY: Duration = Duration::from_secs(60);
 
-/// As long as the tools may take for a question and for a list.
+/// The limits that the tools have for a question and for a list.
 const QUESTION: Duration = Duration::from_secs(30);
 const LISTING: Duration = Duration::from_secs(600);
 
-/// How long processes are used after that, and after a session that did not start.
+/// How long processes are used instead, after too many starts and after a start that failed.
 const REST: Duration = Duration::from_secs(600);
 
 /// The session, whether it runs or not.
@@ -68,13 +68,13 @@ impl fmt::Debug for Session {
     }
 }
 
-/// The words that a command begins with.
+/// The words at the beginning of a command.
 fn name(command: &Command) -> &str {
     command.first().and_then(|(_, prefix)| prefix.as_str()).unwrap_or_default()
 }
 
 /// The interpreter for which Ceph's bindings are installed: that of the program `ceph`. Another `python3` in
-/// the path may have none.
+/// the path may have no bindings.
 pub fn interpreter(ceph: Option<&Path>) -> PathBuf {
     let text = ceph.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
     let line = text.lines().next().and_then(|line| line.strip_prefix("#!"));
@@ -83,9 +83,9 @@ pub fn interpreter(ceph: Option<&Path>) -> PathBuf {
 }
 
 impl Session {
-    /// A session that `interpreter` runs when it is needed, and that holds the lock of the file `lock` as
-    /// long as it runs. No change takes longer than `change`; it ends when it was `idle` for so long. Without
-    /// that time there is none, and only that of a former daemon is waited for.
+    /// A session that `interpreter` runs when needed, and that holds the lock of the file `lock` while it
+    /// runs. No change takes longer than `change`; the session ends after it was `idle` for so long. Without
+    /// an `idle` time no session is started, and only that of a former daemon is waited for.
     ///
     /// # Errors
     /// The file cannot be opened.
@@ -111,7 +111,7 @@ impl Session {
         }
     }
 
-    /// Runs a command as its tool would; None where the tool has to be started.
+    /// Runs a command as its tool would; None if the tool has to be started.
     pub(crate) fn run(
         &self,
         (call, access): (&Call, &ClusterAccess),
@@ -121,7 +121,7 @@ impl Session {
         self.ask((call, access), cmd.class(), (&Question::Tool { argv }, cmd.stdin_bytes()), &cmd.to_string())
     }
 
-    /// Has the monitors or the manager carry out commands as `ceph` would.
+    /// Makes the monitors or the manager carry out commands as `ceph` would.
     pub(crate) fn command(
         &self,
         asker: (&Call, &ClusterAccess),
@@ -136,7 +136,7 @@ impl Session {
         self.ask(asker, class, (&question, &[]), &step)
     }
 
-    /// Ends the session after what is under way.
+    /// Ends the session once its requests have ended.
     pub fn end(&self) {
         if let Some(live) = self.state.lock().live.take() {
             live.end();
@@ -176,7 +176,7 @@ impl Session {
                 Why::Failed { status, stdout, stderr_tail: said }
             }
             Err(NoAnswer::NotSent) => return None,
-            // A question is asked again by its tool.
+            // The tool asks the question again.
             Err(NoAnswer::Died) if class != Class::Change => return None,
             Err(NoAnswer::Died) => Why::Died,
             Err(NoAnswer::Late) => Why::NoAnswer(begun.elapsed()),
@@ -184,7 +184,7 @@ impl Session {
         Some(Err(why.of(step)))
     }
 
-    /// The session that runs, or one that is started now; None where there is none to be had.
+    /// The running session, or a new one; None if a session cannot run now.
     fn live(&self) -> Option<Arc<Live>> {
         let (idle, lock) = (self.idle?, self.former.file()?);
         let mut state = self.state.lock();
@@ -221,7 +221,7 @@ impl Session {
     fn start(&self, lock: &Arc<File>, idle: Duration) -> Result<Arc<Live>, String> {
         let script = Script {
             interpreter: &self.interpreter,
-            // No file of the user, of the environment or of the present directory (python3(1), -I).
+            // No file of the user, the environment or the present directory is used (python3(1), -I).
             options: &["-I"],
             text: PROGRAM,
             environment: &[("MALLOC_ARENA_MAX", "1")],

@@ -1,4 +1,4 @@
-//! What is said between the daemon and the session: frames of two 32-bit lengths (big endian), a JSON object
+//! The protocol between the daemon and the session: frames of two 32-bit lengths (big endian), a JSON object
 //! and a body of bytes.
 
 use std::io::{self, Read, Write};
@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 /// The protocol that this daemon speaks.
 pub(super) const PROTOCOL: u32 = 1;
 
-/// The largest part of a frame, in bytes: the names of a million images.
+/// The largest part of a frame, in bytes: room for the names of a million images.
 const LARGEST: u32 = 256 << 20;
 
-/// The first that the session says.
+/// The first message of the session.
 #[derive(Debug, Deserialize)]
 pub(super) struct Hello {
     pub protocol: u32,
@@ -29,13 +29,13 @@ pub(super) struct Reach<'a> {
     pub options: Map<String, Value>,
 }
 
-/// A cluster that is asked no more.
+/// A cluster that will not be asked any more.
 #[derive(Serialize)]
 pub(super) struct Forget {
     pub forget: u64,
 }
 
-/// What a cluster is asked.
+/// A question to a cluster.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum Question<'a> {
@@ -57,7 +57,7 @@ pub(super) struct Request<'a> {
 #[derive(Debug, Deserialize)]
 pub(super) struct Answer {
     pub id: u64,
-    /// The exit status of the tool; None if the session does not serve this.
+    /// The exit status of the tool; None if the session does not serve the command.
     pub status: Option<i32>,
     /// What the tool would write to stderr.
     pub said: String,

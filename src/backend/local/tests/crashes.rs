@@ -1,4 +1,4 @@
-//! What a start finds after a crash at any step, made by hand.
+//! The state that a start finds after a crash at any step, made by hand.
 
 use super::super::store::Draft;
 use super::*;
@@ -114,7 +114,7 @@ fn a_second_controller_on_the_same_directory_is_refused() {
     node_only.unwrap().health(Service::Any).unwrap();
 }
 
-/// As at a boot at which the disk is not mounted, or another one is.
+/// As after a boot if the disk is not mounted, or another disk is.
 #[test]
 fn another_directory_in_the_place_of_the_one_with_volumes_is_refused() {
     let it = fixture();
@@ -133,12 +133,12 @@ fn another_directory_in_the_place_of_the_one_with_volumes_is_refused() {
     let back = Fixture::at(root.clone());
     assert!(back.local.find(&back.call, &made.id, &back.none).unwrap().is_some());
     drop(back);
-    // A state directory that was lost.
+    // The state directory was lost.
     std::fs::remove_file(root.with_extension("id")).unwrap();
     Fixture::at(root);
 }
 
-/// As where its disk is unmounted lazily, or another one is mounted over it.
+/// As if the disk was unmounted lazily, or another disk was mounted over it.
 #[test]
 fn another_directory_in_the_place_of_the_open_one_is_refused() {
     let it = fixture();

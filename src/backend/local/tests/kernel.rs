@@ -18,7 +18,7 @@ impl Helper for InPlace {
     }
 }
 
-/// A backend with real devices, in a private mount namespace; what it leaves attached is detached.
+/// A backend with real devices, in a private mount namespace. Detaches the devices that the test leaves.
 fn with_devices(directory: &Path, test: impl FnOnce(&Fixture)) {
     let root = directory.join("local");
     let local = open(&root, Arc::new(Kernel::new(Arc::new(InPlace))));

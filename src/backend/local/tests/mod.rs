@@ -1,5 +1,5 @@
-//! What the tests of the local backend share: a backend in a scratch directory, and loop devices that are
-//! only remembered.
+//! Common to the tests of the local backend: a backend in a scratch directory, and loop devices that exist in
+//! memory only.
 
 #![allow(clippy::unwrap_used)]
 
@@ -43,11 +43,11 @@ pub(super) const NODE: &str = "node7";
 #[derive(Debug, Default)]
 pub(super) struct FakeLoops {
     attached: Mutex<Vec<Attached>>,
-    /// What was done, in words.
+    /// The actions, in words.
     pub done: Mutex<Vec<String>>,
-    /// The next attach finds its image deleted afterwards.
+    /// A directory that the next attach deletes once its image is attached.
     pub deleted_meanwhile: Mutex<Option<PathBuf>>,
-    /// What stands on every device.
+    /// The devices on top of every device.
     pub holders: Mutex<Vec<Holder>>,
 }
 
@@ -60,7 +60,7 @@ struct Attached {
 }
 
 impl FakeLoops {
-    /// Says where the file system on the image is mounted.
+    /// Sets where the file system on the image is mounted.
     pub fn mounted_at(&self, image: &Path, mounts: &[&str]) {
         let mut all = self.attached.lock();
         let attached = all.iter_mut().find(|attached| attached.image == image).unwrap();
@@ -186,7 +186,7 @@ impl Fixture {
         Self { local, loops, root, call: Call::internal("test"), none: Secrets::default(), _dir: None }
     }
 
-    /// Deletes a volume of which nobody has anything to say.
+    /// Deletes a volume, without a record of the deletion.
     pub fn delete(&self, id: &VolumeId) -> Result<Deleted> {
         let deletion = Deletion { id, snapshots_may_outlive: true, secrets: &self.none };
         self.local.delete(&self.call, &deletion, &|| Ok(()))
@@ -257,7 +257,7 @@ pub(super) fn block() -> Capability {
     Capability { access: Access::Block, mode: Mode::SingleNodeWriter }
 }
 
-/// The result is an error of this kind that mentions every part.
+/// Asserts an error of this kind that mentions every part.
 pub(super) fn refused<T: std::fmt::Debug>(result: Result<T>, kind: Kind, parts: &[&str]) {
     let error = result.unwrap_err();
     assert_eq!(error.kind(), kind, "{error}");
@@ -266,7 +266,7 @@ pub(super) fn refused<T: std::fmt::Debug>(result: Result<T>, kind: Kind, parts: 
     }
 }
 
-/// A file system of its own, mounted through a loop device; gone with the test.
+/// A file system of its own, mounted through a loop device; it is removed with the test.
 pub(super) struct Mounted {
     pub path: PathBuf,
     _dir: TempDir,

@@ -1,4 +1,4 @@
-//! Giving a volume to its node, and taking it back.
+//! Publishing a volume to its node, and unpublishing it.
 
 use super::*;
 use crate::backend::{Deleted, NodeDriver, Publication, PublishedBy};
@@ -79,7 +79,7 @@ fn a_damaged_publication_is_healed_by_unpublishing() {
     it.local.publish(&it.call, &volume.id, &publication(false), &it.none).unwrap();
 }
 
-/// What the operator publishes, and what an orchestrator does.
+/// First the operator publishes the volume, then an orchestrator does.
 #[test]
 fn the_node_gives_back_what_it_has_published_to_itself_and_nothing_else() {
     let it = fixture();

@@ -1,4 +1,4 @@
-//! What happens where there is not enough room.
+//! Requests for which there is not enough room.
 
 use super::*;
 use crate::backend::Deleted;
@@ -34,7 +34,7 @@ fn a_size_that_no_file_can_have_is_out_of_range() {
 
 #[test]
 fn preallocation_fails_at_once_and_gives_everything_back() {
-    // xfs keeps more blocks for itself than it counts as used, so that the last free ones cannot all be had.
+    // xfs reserves more blocks than it counts as used, so the last free blocks cannot all be allocated.
     let mounted = Mounted::xfs();
     let it = Fixture::at(mounted.path.join("local"));
     let free = || it.local.capacity(&it.call, &Map::new(), &[], None).unwrap().largest;

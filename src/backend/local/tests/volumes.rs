@@ -219,7 +219,7 @@ fn nothing_can_be_modified() {
     refused(modify(&Map::from([("iops".into(), "1".into())])), Kind::InvalidArgument, &["iops"]);
 }
 
-/// Two requests for one volume wait for each other, whichever name of the node their IDs have.
+/// Two requests for one volume wait for each other, under any name of the node in their IDs.
 #[test]
 fn a_volume_has_one_spelling_under_all_names_of_its_node() {
     let (dir, loops) = (tempfile::tempdir().unwrap(), Arc::new(FakeLoops::default()));
