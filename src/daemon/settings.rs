@@ -21,9 +21,11 @@ pub(super) fn in_force(
     clusters: &Arc<Clusters>,
     topology: &Arc<NodeTopology>,
 ) -> Settings {
-    let tool = command_tool(config, &Layout::new(config), programs);
+    let tool = command_tool(config, &Layout::new(config), programs.clone());
     let (config, clusters, topology) = (config.clone(), Arc::clone(clusters), Arc::clone(topology));
-    Arc::new(move |call| describe(call, &config, &clusters, Ok(&topology), &tool))
+    Arc::new(move |call| {
+        describe(call, (&config, &clusters, Ok(&topology)), &tool, programs.session_trouble())
+    })
 }
 
 /// The settings that a daemon with this configuration would report.
@@ -35,15 +37,14 @@ pub fn check(config: &Config) -> Result<wire::ConfigResponse> {
     let topology = open_topology(config, &clusters);
     let programs = Programs::new(start_processes(config)?, None);
     let tool = command_tool(config, &Layout::new(config), programs);
-    Ok(describe(&Call::internal("config"), config, &clusters, topology.as_ref(), &tool))
+    Ok(describe(&Call::internal("config"), (config, &clusters, topology.as_ref()), &tool, None))
 }
 
 fn describe(
     call: &Call,
-    config: &Config,
-    clusters: &Clusters,
-    topology: Result<&NodeTopology, &String>,
+    (config, clusters, topology): (&Config, &Clusters, Result<&NodeTopology, &String>),
     tool: &dyn ClusterTool,
+    session_trouble: Option<String>,
 ) -> wire::ConfigResponse {
     let entries = clusters.entries();
     let (domains, of_labels) = match topology {
@@ -51,7 +52,7 @@ fn describe(
         Err(why) => (Vec::new(), Some(why.clone())),
     };
     let of_clusters = if entries.is_empty() { clusters.trouble() } else { clusters.file_trouble() };
-    let remarks = [of_labels, clusters.takeover_trouble(), of_clusters].into_iter().flatten();
+    let remarks = [of_labels, clusters.takeover_trouble(), of_clusters, session_trouble];
     let tables = vec![
         table("settings", ["variable", "value", "from", "meaning"], config.settings.iter().map(setting)),
         table("domains", ["domain"], domains.into_iter().map(|domain| [domain])),
@@ -61,7 +62,7 @@ fn describe(
             ["cluster", "monitors", "user", "key", "pools", "namespaces", "state"],
             entries.iter().map(|(name, entry)| cluster(name, entry)),
         ),
-        table("remarks", ["remark"], remarks.map(|remark| [remark])),
+        table("remarks", ["remark"], remarks.into_iter().flatten().map(|remark| [remark])),
     ];
     wire::ConfigResponse { tables, ..Default::default() }
 }

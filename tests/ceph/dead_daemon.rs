@@ -38,8 +38,7 @@ fn dies_during<T: Send + 'static>(
     let corner = Corner::new();
     let setup = corner.setup().in_own_session();
     let stub = Hanging::when(&setup.scratch, tool, words);
-    let mut daemon =
-        setup.set("CEPHLET_TOOL_PATH", stub.tool_path()).set("CEPHLET_TOOL_TIMEOUT", "1h").start();
+    let mut daemon = setup.with_tools(stub.tool_path()).set("CEPHLET_TOOL_TIMEOUT", "1h").start();
     let id = daemon.client().create(&corner.volume("one", 8)).expect("create").volume_id;
     kill_during(&mut daemon, &stub, move |client| begin(&client, &id));
     daemon.await_leftovers();
@@ -73,7 +72,7 @@ fn a_flatten_dies_with_its_daemon_and_the_copy_is_begun_again() {
     let corner = Corner::new();
     let setup = corner.setup().in_own_session();
     let stub = Hanging::when(&setup.scratch, "rbd", "*' flatten '*");
-    let mut daemon = setup.set("CEPHLET_TOOL_PATH", stub.tool_path()).start();
+    let mut daemon = setup.with_tools(stub.tool_path()).start();
     let chain = Chain::grow(&corner, &daemon.client());
     let (sum, request) = (corner.checksum(&chain.volumes[0]), chain.request("copy"));
     let same = request.clone();
@@ -97,7 +96,7 @@ fn the_same_request_waits_while_a_copy_is_flattened() {
     let corner = Corner::new();
     let setup = corner.setup();
     let stub = Hanging::when(&setup.scratch, "rbd", "*' flatten '*");
-    let daemon = setup.set("CEPHLET_TOOL_PATH", stub.tool_path()).start();
+    let daemon = setup.with_tools(stub.tool_path()).start();
     let client = daemon.client();
     let chain = Chain::grow(&corner, &client);
     let request = chain.request("copy");
@@ -119,7 +118,7 @@ fn the_same_request_waits_while_a_copy_is_flattened() {
 fn a_formatting_that_goes_on_is_left_alone() {
     let scratch = Arc::new(Scratch::new());
     let stub = Hanging::new(&scratch, "mkfs.ext4");
-    let setup = Setup::within(scratch).set("CEPHLET_TOOL_PATH", stub.tool_path());
+    let setup = Setup::within(scratch).with_tools(stub.tool_path());
     let mut daemon = setup.start();
     let id = daemon.client().create(&volume("one")).expect("create").volume_id;
     let request = stage(&id, &daemon.text("stage"), mount("ext4"));

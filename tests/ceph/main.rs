@@ -31,6 +31,7 @@ mod refusals;
 mod removed_pools;
 mod replication;
 mod secrecy;
+mod session;
 mod shared;
 mod topology;
 mod trash;

@@ -117,8 +117,9 @@ fn a_read_only_user_is_refused_with_what_it_lacks() {
     let client = daemon.client();
     for (what, answer) in every_call(&client, &id) {
         match (what, answer) {
-            ("list" | "capacity", answer) => answer.unwrap_or_else(|error| panic!("{what}: {error:?}")),
-            // This includes a read of the record: `rbd image-meta get` opens the image for writing.
+            ("list" | "capacity" | "get", answer) => {
+                answer.unwrap_or_else(|error| panic!("{what}: {error:?}"))
+            }
             (_, answer) => {
                 let parts = ["client.reader", "ceph auth caps", "profile rbd"];
                 let failure = answer.expect_err(what);
@@ -216,7 +217,8 @@ fn a_namespace_that_is_not_there_is_named() {
 #[test]
 fn a_cluster_that_is_gone_is_reported_with_its_monitors() {
     let own = Cluster::start();
-    let daemon = Setup::new().on(&own, "cephlet").start();
+    // A session goes on with the connections that it has.
+    let daemon = Setup::new().on(&own, "cephlet").set("CEPHLET_SESSION", "off").start();
     let client = daemon.client();
     let made = client.create(&volume_at("known", &[])).expect("create").volume_id;
     own.kill("mon");

@@ -248,7 +248,7 @@ fn a_promotion_by_force_outlives_its_daemon() {
     let mut stubs = Vec::new();
     let [main, mut backup] = sites_with(|setup| {
         let stub = Hanging::when(&setup.scratch, "rbd", "*promote*--force*");
-        let setup = setup.set("CEPHLET_TOOL_PATH", stub.tool_path());
+        let setup = setup.with_tools(stub.tool_path());
         stubs.push(stub);
         setup
     });

@@ -78,7 +78,7 @@ fn a_key_is_nowhere() {
     for tool in ["rbd", "rados", "ceph"] {
         install(&tools.join(tool), &telling(tool, &told));
     }
-    let mut daemon = setup.set("CEPHLET_TOOL_PATH", format!("{}:{BEHIND}", tools.display())).start();
+    let mut daemon = setup.with_tools(format!("{}:{BEHIND}", tools.display())).start();
     let client = daemon.client();
     let secrets = map(&[("userID", "cephlet"), ("userKey", &cluster.key("cephlet"))]);
     live(&corner, &client, "own", &map(&[]));

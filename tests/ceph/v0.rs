@@ -70,7 +70,7 @@ fn probes_report_what_is_missing() {
     let on_controller = wire::ControllerProbeRequest { version: version(), ..Default::default() };
     let bare = corner.setup();
     let no_tools = bare.scratch.dir("no-tools").display().to_string();
-    let bare = bare.set("CEPHLET_TOOL_PATH", no_tools).start();
+    let bare = bare.with_tools(no_tools).start();
     refused(
         Client::of(&bare).controller_probe(&on_controller),
         Code::FAILED_PRECONDITION,

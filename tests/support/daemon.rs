@@ -60,6 +60,11 @@ impl Setup {
         self
     }
 
+    /// Starts tools from these directories only, and no session in their place.
+    pub fn with_tools(self, search_path: impl ToString) -> Self {
+        self.set("CEPHLET_TOOL_PATH", search_path).set("CEPHLET_SESSION", "off")
+    }
+
     /// Takes a variable away.
     pub fn unset(mut self, key: &str) -> Self {
         self.environment.remove(key);

@@ -125,6 +125,11 @@ impl Programs {
         self.runner.run(call, cmd).map_err(|error| Failure::new(access, error))
     }
 
+    /// Why processes ask the clusters in place of a session that is wanted; None if a session can.
+    pub fn session_trouble(&self) -> Option<String> {
+        self.session.as_ref().and_then(|session| session.trouble())
+    }
+
     /// Ends the session once its requests have ended.
     pub fn end(&self) {
         self.session.iter().for_each(|session| session.end());

@@ -148,8 +148,8 @@ impl Killer {
         let setup = corner.setup();
         let kills = Kills::of(words, &setup.scratch, &corner.cluster.dir().join("killing"));
         // Commands that wait for a dead client must not keep the others from running.
-        let setup = setup.set("CEPHLET_WORKERS", 32).set("CEPHLET_TOOLS", 32).set("CEPHLET_SESSION", "off");
-        let daemon = setup.set("CEPHLET_TOOL_PATH", kills.tool_path()).start();
+        let setup = setup.set("CEPHLET_WORKERS", 32).set("CEPHLET_TOOLS", 32);
+        let daemon = setup.with_tools(kills.tool_path()).start();
         Self { daemon, corner, kills }
     }
 

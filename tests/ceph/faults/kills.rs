@@ -242,9 +242,13 @@ fn removals_that_are_killed_take_no_later_image_of_the_name() {
         let ask = |client: &Client, number: usize| {
             client.create(&killer.corner.volume(&format!("new-{number}"), MIBS)).map(|it| it.volume_id)
         };
+        let earlier = killer.torment(REQUESTS, ask);
         let ids = killer.torment(REQUESTS, |client, number| {
-            let id = ask(client, number)?;
-            client.delete_volume(&delete(&id))?;
+            let delete = || client.delete_volume(&delete(&earlier[number]));
+            if delete().is_err() {
+                ask(client, number)?;
+                delete()?;
+            }
             ask(client, number)
         });
         for id in &ids {

@@ -75,7 +75,7 @@ fn tormented<'a>(done: &'a RefCell<BTreeMap<&'static str, usize>>) -> [Tormented
     let mut kills = Vec::new();
     let sites = sites_with(|setup| {
         let these = Kills::of(&CHANGES, &setup.scratch, &setup.scratch.path("turn"));
-        let setup = setup.set("CEPHLET_TOOL_PATH", these.tool_path());
+        let setup = setup.with_tools(these.tool_path());
         kills.push(these);
         setup
     });

@@ -121,7 +121,7 @@ impl Scene {
         let controller = Setup::new().on(cluster(), "cephlet").set("CEPHLET_SERVICES", "controller");
         let controller = controller.set("CEPHLET_INSTANCE", instance.trim_matches('-')).start();
         let node = node.on(cluster(), "cephlet-node").set("CEPHLET_SERVICES", "node");
-        let node = change(node.set("CEPHLET_TOOL_PATH", text(tools.path()))).start();
+        let node = change(node.with_tools(text(tools.path()))).start();
         Self { controller, node, tools, _turn: turn }
     }
 

@@ -91,7 +91,10 @@ impl Live {
     /// What the session said before it ended, or that it said nothing.
     pub fn greet((mut process, socket): (Resident, UnixStream), idle: Duration) -> Result<Arc<Self>, String> {
         let hello = match process.wait(&socket, HELLO) {
-            true => wire::read::<Hello>(&mut &socket).map_err(|error| error.to_string()),
+            true => wire::read::<Hello>(&mut &socket).map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => String::from("it ends at once"),
+                _ => error.to_string(),
+            }),
             false => Err(String::from("it says nothing")),
         };
         let hello = match hello {

@@ -13,6 +13,7 @@ mod live;
 mod wire;
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use log::warn;
+use log::{debug, warn};
 use parking_lot::Mutex;
 
 use self::live::{Live, NoAnswer};
@@ -74,12 +75,15 @@ fn name(command: &Command) -> &str {
 }
 
 /// The interpreter for which Ceph's bindings are installed: that of the program `ceph`. Another `python3` in
-/// the path may have no bindings.
+/// the path may have no bindings. A `ceph` that is no Python program says nothing about it.
 pub fn interpreter(ceph: Option<&Path>) -> PathBuf {
     let text = ceph.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
     let line = text.lines().next().and_then(|line| line.strip_prefix("#!"));
-    let named = line.and_then(|line| line.split_whitespace().next()).filter(|path| !path.ends_with("/env"));
-    PathBuf::from(named.unwrap_or("/usr/bin/python3"))
+    let named = line.and_then(|line| line.split_whitespace().next()).map(Path::new);
+    let is_python = |path: &&Path| {
+        path.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with("python"))
+    };
+    named.filter(is_python).map_or_else(|| PathBuf::from("/usr/bin/python3"), Path::to_path_buf)
 }
 
 impl Session {
@@ -136,6 +140,11 @@ impl Session {
         self.ask(asker, class, (&question, &[]), &step)
     }
 
+    /// Why the session did not start when it was needed last; None if it did.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.state.lock().trouble.clone()
+    }
+
     /// Ends the session once its requests have ended.
     pub fn end(&self) {
         if let Some(live) = self.state.lock().live.take() {
@@ -169,11 +178,13 @@ impl Session {
                 }
                 return None;
             }
-            Ok((Answer { status: Some(0), said, .. }, stdout)) => {
-                return Some(Ok(Output { stdout, stderr_tail: said }));
-            }
             Ok((Answer { status: Some(status), said, .. }, stdout)) => {
-                Why::Failed { status, stdout, stderr_tail: said }
+                let (call, took) = (call.id(), begun.elapsed().as_millis());
+                debug!("call {call}: `{step}` took {took} ms in the session");
+                match status {
+                    0 => return Some(Ok(Output { stdout, stderr_tail: said })),
+                    status => Why::Failed { status, stdout, stderr_tail: said },
+                }
             }
             Err(NoAnswer::NotSent) => return None,
             // The tool asks the question again.
@@ -208,8 +219,10 @@ impl Session {
                 Some(live)
             }
             Err(why) => {
+                let why =
+                    format!("without a session with Ceph clusters every question starts a process: {why}");
                 if state.trouble.as_ref() != Some(&why) {
-                    warn!("without a session with Ceph clusters every question starts a process: {why}");
+                    warn!("{why}");
                 }
                 state.starts.clear();
                 (state.trouble, state.rests_until) = (Some(why), Some(now + REST));

@@ -33,10 +33,13 @@ import rbd
 PROTOCOL = 1
 WORKERS = 8  # Of a cluster. The library's own threads are the limit: more make nothing faster.
 MANAGER_WORKERS = 2  # Manager commands may wait for minutes.
+CLIENTS = 2  # Of a cluster. The second takes locks that the first has.
+JUST_NOW = 1  # Seconds.
 LANES = 64
 IN_FLIGHT = 256  # Class methods of a list.
 PAGE = 1024
 LONGEST_VALUE = 1 << 20
+ATTEMPTS = 8  # To change an object that others change.
 NO_SNAPSHOT = (1 << 64) - 2  # CEPH_NOSNAP
 FEATURES = ["layering", "striping", "exclusive-lock", "object-map", "fast-diff", "deep-flatten", "journaling", "data-pool", "operations",
             "migrating", "non-primary"]
@@ -105,14 +108,17 @@ class Cluster:
     def __init__(self, conf, options):
         self.conf, self.options = conf, options
         self.lock, self.lanes = threading.Lock(), [threading.Lock() for _ in range(LANES)]
-        self.connection, self.former = None, []
+        self.connections, self.former = [None] * CLIENTS, []
+        self.failure, self.failed_at = None, 0
         self.work, self.manager = Crew(WORKERS), Crew(MANAGER_WORKERS)
 
-    def connected(self):
+    def connected(self, client=0):
         with self.lock:
-            if self.connection is None:
-                self.connection = self.connect()
-            return self.connection
+            if self.connections[client] is None:
+                if self.failure and time.monotonic() < self.failed_at + JUST_NOW:
+                    raise self.failure  # While this one waited.
+                self.connections[client] = self.connect()
+            return self.connections[client]
 
     def connect(self):
         try:
@@ -124,27 +130,27 @@ class Cluster:
             return connection
         except rados.Error as error:
             if error.errno == errno.ETIMEDOUT:
-                raise failed("couldn't connect to cluster", error.errno)
+                self.failure, self.failed_at = failed("couldn't connect to cluster", error.errno), time.monotonic()
+                raise self.failure
             raise NotServed()  # The tool says what is wrong with the user, the key or the file.
 
     def reconnect(self):
-        """Others may still wait in the former connection, so it is kept."""
+        """Others may still wait in the former connections, so they are kept."""
         with self.lock:
-            if self.connection is not None:
-                self.former.append(self.connection)
-                self.connection = None
+            self.former += self.connections
+            self.connections = [None] * CLIENTS
 
     def lane(self, image):
         """One change of an image at a time: an open for writing makes the removal by another thread say EBUSY."""
         return self.lanes[hash(image) % LANES]
 
-    def pool(self, name, namespace=""):
-        return Pool(self, name, namespace)
+    def pool(self, name, namespace="", client=0):
+        return Pool(self, name, namespace, client)
 
     def end(self):
         self.work.end()
         self.manager.end()
-        for connection in self.former + [self.connection]:
+        for connection in self.former + self.connections:
             if connection is not None:
                 connection.shutdown()
 
@@ -185,9 +191,9 @@ class Crew:
 class Pool:
     """A pool and namespace. Opened for each request: one that is kept never learns that its pool was made anew."""
 
-    def __init__(self, cluster, name, namespace):
+    def __init__(self, cluster, name, namespace, client):
         self.cluster, self.name, self.namespace = cluster, name, namespace
-        self.connection = cluster.connected()
+        self.connection = cluster.connected(client)
         try:
             self.io = self.connection.open_ioctx(name)
         except rados.Error as error:
@@ -400,12 +406,12 @@ def metadata_set(pool, options, words, stdin):
     features = pool.method(at, "get_features", SNAPSHOT + b"\1")
     if features is None or features.take("QQ")[0] & (JOURNALING | NON_PRIMARY) or key.startswith("conf_"):
         raise NotServed()
-    write_metadata(pool, at, [(key, value)])
+    pool.method(at, "metadata_set", metadata([(key, value)]))
     return b""
 
 
-def write_metadata(pool, at, pairs):
-    pool.method(at, "metadata_set", struct.pack("<I", len(pairs)) + b"".join(text(key) + text(value) for key, value in pairs))
+def metadata(pairs):
+    return struct.pack("<I", len(pairs)) + b"".join(text(key) + text(value) for key, value in pairs)
 
 
 def directory(pool):
@@ -541,12 +547,28 @@ def create(cluster, options, words, stdin):
             pool.check()
             raise NotServed()  # A data pool is missing: the tool names it.
         raise failed("import failed", error.errno)
-    write_metadata(pool, header(pool.id_of(name)), pairs)
+    if pairs:
+        write_first(pool, name, pairs)
     return b""
 
 
+def write_first(pool, name, pairs):
+    """Writes the metadata of an image that was just made, unless it has some already: another controller that met it without has made
+    it the image of its own request."""
+    with rados.WriteOpCtx() as op:
+        op.execute("rbd", "get_size", SNAPSHOT)  # The image is there. A removed one would get a header again.
+        op.omap_cmp("metadata_" + pairs[0][0].decode(), "", rados.LIBRADOS_CMPXATTR_OP_EQ)
+        op.execute("rbd", "metadata_set", metadata(pairs))
+        try:
+            pool.io.operate_write_op(op, header(pool.id_of(name)))
+        except rados.ObjectNotFound:
+            pass  # Another controller has removed it. The next look shows that.
+        except rados.OSError as error:
+            raise failed("import failed", errno.EEXIST if error.errno == errno.ECANCELED else error.errno)
+
+
 def changed(piece, change, *arguments, **options):
-    """Has librbd change something."""
+    """What librbd answers when it is made to change something, or to look before that."""
     try:
         return change(*arguments, **options)
     except (rbd.Error, rados.Error) as error:
@@ -554,8 +576,14 @@ def changed(piece, change, *arguments, **options):
 
 
 def remove(pool, options, words, stdin):
-    with pool.lane(options["image"]):
-        changed("delete error", rbd.RBD().remove, pool.io, options["image"])
+    name = options["image"]
+    with pool.lane(name):
+        try:
+            changed("delete error", rbd.RBD().remove, pool.io, name)
+        except Failed as failure:
+            if failure.status == errno.ENOENT and pool.method("rbd_id." + name, "get_id") is not None:
+                raise NotServed()  # It is there: the pool may be full. The tool says so.
+            raise
     return b""
 
 
@@ -601,8 +629,13 @@ def remove_snapshot(pool, options, words, stdin):
     name, image_id = options.get("image"), options.get("image-id")
     with pool.lane(name or image_id), pool.image(name, image_id) as image:
         if "snap" not in options:
-            changed("failed to remove snapshot", image.remove_snap_by_id, int(options["snap-id"]))
-        elif image.is_protected_snap(options["snap"]):
+            try:
+                image.remove_snap_by_id(int(options["snap-id"]))
+            except rbd.ImageBusy:
+                raise Failed(errno.EBUSY, "snapshot is protected from removal")  # It has clones.
+            except rbd.Error as error:
+                raise failed("failed to remove snapshot", error.errno)
+        elif changed("failed to remove snapshot", image.is_protected_snap, options["snap"]):
             raise Failed(errno.EBUSY, "snapshot is protected from removal")
         else:
             changed("failed to remove snapshot", image.remove_snap, options["snap"])
@@ -626,31 +659,37 @@ def clone(cluster, options, words, stdin):
 # Locks of objects. `rados` ends with 1, whatever went wrong.
 
 def lock(pool, options, words, stdin):
+    """A lock belongs to a client and a cookie, and every process of the tool is another client. So a lock that this client has already
+    is taken by a second one, and after that by the tool."""
     name, lock_name = words
     tag, cookie, seconds = options.get("lock-tag"), options["lock-cookie"], int(options.get("lock-duration", 0)) or None
-    try:
-        if tag is None:
-            pool.io.lock_exclusive(name, lock_name, cookie, options["lock-description"], seconds)
-        else:
-            pool.io.lock_shared(name, lock_name, cookie, tag, options["lock-description"], seconds)
-    except rados.ObjectBusy:
-        raise rados_failed("failed locking", errno.EBUSY)
-    except rados.ObjectExists:
-        # This process holds it with that cookie already. Two processes of the tool would share it.
-        if tag is None or lock_of(pool, name, lock_name)["tag"] != tag:
+    if tag is not None and not name.startswith("rbd_header."):
+        raise NotServed()  # Claims of names are told from earlier ones by their clients alone.
+    for client in range(CLIENTS):
+        io = pool.io if client == 0 else pool.cluster.pool(pool.name, pool.namespace, client).io
+        try:
+            if tag is None:
+                io.lock_exclusive(name, lock_name, cookie, options["lock-description"], seconds)
+            else:
+                io.lock_shared(name, lock_name, cookie, tag, options["lock-description"], seconds)
+            return b""
+        except rados.ObjectBusy:
             raise rados_failed("failed locking", errno.EBUSY)
-    return b""
+        except rados.ObjectExists:
+            if tag is None:
+                raise rados_failed("failed locking", errno.EBUSY)
+    raise NotServed()
 
 
 def rados_failed(piece, number):
     return Failed(1, failed(piece, number).said)
 
 
-def lock_of(pool, name, lock_name):
+def lock_of(pool, name, lock_name, piece="rados_lock_get_lock_info()"):
     found = pool.method(name, "get_info", versioned(text(lock_name)), kind="lock")
     if found is None:
         pool.check_namespace()
-        raise rados_failed("rados_lock_get_lock_info()", errno.ENOENT)
+        raise rados_failed(piece, errno.ENOENT)
     found, lockers = found.struct(), []
     for _ in range(found.take("I")):
         locker = found.struct()
@@ -690,16 +729,30 @@ def lock_info(pool, options, words, stdin):
 
 
 def unlock(pool, options, words, stdin):
+    """Breaks a lock if it has this description still: its client may have released it since, and taken it again for something else."""
     name, lock_name, client = words
     kind, number = client.split(".")
     if kind != "client":
         raise NotServed()
-    locker = struct.pack("<Bq", 8, int(number))
-    broken = pool.method(name, "break_lock", versioned(text(lock_name) + locker + text(options["lock-cookie"])), kind="lock")
-    if broken is None:
-        pool.check_namespace()
-        raise rados_failed("failed breaking lock", errno.ENOENT)
-    return b""
+    cookie = options["lock-cookie"]
+    of_client = struct.pack("<Bq", 8, int(number)) + text(cookie)
+    for _ in range(ATTEMPTS):
+        found = lock_of(pool, name, lock_name, "failed breaking lock")["lockers"]
+        version = pool.io.get_last_version()
+        if (client, cookie, stdin.decode()) not in [(it["name"], it["cookie"], it["description"]) for it in found]:
+            raise rados_failed("failed breaking lock", errno.ENOENT)
+        with rados.WriteOpCtx() as op:
+            op.assert_version(version)
+            op.execute("lock", "break_lock", versioned(text(lock_name) + of_client))
+            try:
+                pool.io.operate_write_op(op, name)
+                return b""
+            except rados.ObjectNotFound:
+                raise rados_failed("failed breaking lock", errno.ENOENT)
+            except rados.OSError as error:
+                if error.errno not in (errno.ERANGE, errno.EOVERFLOW):  # Another version.
+                    raise
+    raise NotServed()
 
 
 def remove_object(pool, options, words, stdin):
@@ -716,7 +769,7 @@ def object_keys(pool, options, words, stdin):
         try:
             pool.io.operate_read_op(op, words[0])
         except rados.ObjectNotFound:
-            raise rados_failed("error getting omap key set", errno.ENOENT)
+            raise rados_failed("error getting omap key set " + words[0], errno.ENOENT)
         return b"".join(key.encode() + b"\n" for key, _ in rows)
 
 

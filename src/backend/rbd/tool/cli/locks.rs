@@ -88,11 +88,13 @@ impl LockTool for PoolCommands<'_> {
         }
     }
 
-    /// `rados lock break`, which releases a lock that another process took.
+    /// `rados lock break`, which releases a lock that another process took. A session takes several locks as one
+    /// client: it tells them apart by the description on stdin, which the program ignores.
     fn unlock(&self, target: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
         let cmd =
             self.rados(Class::Change, &["lock", "break", &target.object(), &name(target), &holder.client]);
-        match self.run(cmd.arg(format!("--lock-cookie={}", holder.cookie))) {
+        let cmd = cmd.arg(format!("--lock-cookie={}", holder.cookie)).stdin(holder.description.as_bytes());
+        match self.run(cmd) {
             Ok(_) => Ok(()),
             Err(failure) if says(&failure, "failed breaking lock: ", ABSENT) => Ok(()),
             Err(failure) => Err(self.error(failure, &format!("unlock {}", self.path(target.object())))),
