@@ -15,7 +15,8 @@
 //! 5. The daemon dies in any way: the kernel kills the process, so the next daemon meets no process that
 //!    could still change something. Exceptions must not be broken off ([`Class::Unbounded`]), or leave a
 //!    process behind on purpose ([`Cmd::outliving`]). The next daemon finds them by the device that they have
-//!    open, or by a lock that they keep ([`Cmd::keeping_open`]).
+//!    open, or by a lock that they keep ([`Cmd::keeping_open`]). A [`Resident`] process ends by itself at the
+//!    end of its input.
 
 mod command;
 mod error;

@@ -172,7 +172,7 @@ fn followed(corner: &Corner) -> (Daemon, Session) {
     let paused = corner.cluster.pause("osd");
     begin(&daemon.client(), &corner.volume("two", 8));
     daemon.kill9();
-    // Not earlier: the kernel sends SIGHUP to a group of processes that stands still when it loses its parent.
+    // Not earlier: a stopped process whose parent dies gets SIGHUP (setpgid(2)).
     session.signal(Signal::STOP);
     drop(paused);
     daemon.restart();

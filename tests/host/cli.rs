@@ -6,8 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::daemon::{binary, exists};
-use crate::support::machine::{is_mounted, mount_at};
+use crate::support::daemon::binary;
+use crate::support::machine::{exists, is_mounted, mount_at};
 use crate::support::{Daemon, Setup};
 
 /// Runs `cephlet` with these words and this stdin.

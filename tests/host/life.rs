@@ -8,8 +8,7 @@ use cephlet::proto::csi_v1::NodeStageVolumeResponse;
 use rustix::process::Signal;
 
 use crate::support::client::Answer;
-use crate::support::daemon::exists;
-use crate::support::machine::is_mounted;
+use crate::support::machine::{exists, is_mounted};
 use crate::support::requests::*;
 use crate::support::stub::Hanging;
 use crate::support::{Code, Daemon, Scratch, Setup, refused};

@@ -4,8 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 
-use crate::support::daemon::exists;
-use crate::support::machine::{checksum, is_mounted, mount_at, mounts_below, run, text};
+use crate::support::machine::{checksum, exists, is_mounted, mount_at, mounts_below, run, text};
 use crate::support::requests::*;
 use crate::support::scratch::poke;
 use crate::support::{Code, Daemon, Setup, TestVolume, refused};

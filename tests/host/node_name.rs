@@ -8,8 +8,7 @@ use std::sync::Arc;
 use cephlet::proto::csi_v1 as wire;
 use cephlet::{Change, Journal, RealDisk, Table};
 
-use crate::support::daemon::exists;
-use crate::support::machine::is_mounted;
+use crate::support::machine::{exists, is_mounted};
 use crate::support::requests::*;
 use crate::support::{Client, Code, Daemon, MIB, Scratch, Setup, refused};
 

@@ -11,8 +11,8 @@ use cephlet::{Change, Journal, RealDisk, Table};
 use serde_json::json;
 
 use crate::cli::{done, json, refused};
-use crate::support::daemon::{binary, exists};
-use crate::support::machine::{is_mounted, loops_below, mount_at, mounts_below, run, text};
+use crate::support::daemon::binary;
+use crate::support::machine::{exists, is_mounted, loops_below, mount_at, mounts_below, run, text};
 use crate::support::requests::*;
 use crate::support::{Daemon, Scratch, Setup, TestVolume};
 

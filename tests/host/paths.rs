@@ -3,8 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use crate::support::daemon::exists;
-use crate::support::machine::{is_mounted, mounts_below, run, text};
+use crate::support::machine::{exists, is_mounted, mounts_below, run, text};
 use crate::support::requests::*;
 use crate::support::{Code, Daemon, Setup, TestVolume, refused};
 

@@ -3,8 +3,7 @@
 
 use std::fs;
 
-use crate::support::daemon::exists;
-use crate::support::machine::{is_mounted, run, text};
+use crate::support::machine::{exists, is_mounted, run, text};
 use crate::support::requests::*;
 use crate::support::{Code, Daemon, refused};
 

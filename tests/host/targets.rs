@@ -3,8 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::support::daemon::exists;
-use crate::support::machine::{loops_below, mounts_below, run, text};
+use crate::support::machine::{exists, loops_below, mounts_below, run, text};
 use crate::support::requests::*;
 use crate::support::{Code, Daemon, Setup, TestVolume, refused, v0};
 

@@ -398,8 +398,3 @@ fn end(child: &mut Child) {
         let _ = child.wait();
     }
 }
-
-/// Whether something exists at a path, links not followed.
-pub fn exists(path: &Path) -> bool {
-    path.symlink_metadata().is_ok()
-}

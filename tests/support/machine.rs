@@ -132,3 +132,8 @@ impl fmt::Debug for Checksum {
 pub fn checksum(path: &Path) -> Checksum {
     Checksum::told(&run("sha256sum", &[text(path)]))
 }
+
+/// Whether something exists at a path, links not followed.
+pub fn exists(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}

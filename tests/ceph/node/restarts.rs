@@ -4,8 +4,7 @@ use std::fs;
 
 use super::scene::{Scene, device, devices};
 use crate::support::corner::entry;
-use crate::support::daemon::exists;
-use crate::support::machine::{is_mounted, run, text};
+use crate::support::machine::{exists, is_mounted, run, text};
 use crate::support::requests::*;
 use crate::support::{Code, MIB, Setup, cluster, refused};
 

@@ -239,8 +239,8 @@ impl Session {
             text: PROGRAM,
             environment: &[("MALLOC_ARENA_MAX", "1")],
         };
-        let started = self.processes.start_resident(script, lock);
-        let started = started.map_err(|error| format!("{}: {error}", self.interpreter.display()))?;
-        Live::greet(started, idle)
+        let started = self.processes.start_resident(script, lock).map_err(|error| error.to_string());
+        let greeted = started.and_then(|started| Live::greet(started, idle));
+        greeted.map_err(|why| format!("{}: {why}", self.interpreter.display()))
     }
 }

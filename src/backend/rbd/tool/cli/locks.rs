@@ -88,8 +88,8 @@ impl LockTool for PoolCommands<'_> {
         }
     }
 
-    /// `rados lock break`, which releases a lock that another process took. A session takes several locks as one
-    /// client: it tells them apart by the description on stdin, which the program ignores.
+    /// `rados lock break`, which releases a lock that another process took. A session takes several locks as
+    /// one client: it tells them apart by the description on stdin, which the program ignores.
     fn unlock(&self, target: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
         let cmd =
             self.rados(Class::Change, &["lock", "break", &target.object(), &name(target), &holder.client]);
