@@ -1,5 +1,5 @@
 //! A request about RBD volumes, on a real cluster: the daemon is killed at a step of it and started again at
-//! once, while the processes that it had started go on. The new daemon finds its state directory as it was,
+//! once, while its session and the processes that it had started go on. The new daemon finds its state directory as it was,
 //! or an empty one: in turn at a third of the steps, or both at each of them (TESTS=full).
 
 use std::fs;
@@ -14,8 +14,8 @@ use crate::support::{Client, Code, Corner, Daemon, LONG_PATIENCE, await_that, is
 
 /// Points at which nothing has changed since the previous point. Whether the journal was synced matters only
 /// if the machine dies, too.
-pub const UNCHANGED: [&str; 4] =
-    ["start a process", "write to the journal", "sync the journal", "journal synced"];
+pub const UNCHANGED: [&str; 5] =
+    ["ask the session", "start a process", "write to the journal", "sync the journal", "journal synced"];
 
 /// A daemon that serves a namespace, and what it has made there.
 pub struct Scene {
@@ -140,7 +140,8 @@ fn settled_shape(corner: &Corner) -> Vec<String> {
 fn has_swept(life: &[String]) -> bool {
     let count = |part: &str| life.iter().filter(|line| line.ends_with(part)).count();
     let swept = life.iter().any(|line| line.contains(" trash ls ") && line.contains("` took "));
-    swept && count("crash point: process started") == count("crash point: a process has ended")
+    let pairs = [("session asked", "session has answered"), ("process started", "a process has ended")];
+    swept && pairs.iter().all(|(begun, ended)| count(begun) == count(ended))
 }
 
 /// A request to be tried.
@@ -165,7 +166,7 @@ enum StateDir {
 fn states(number: usize, what: &str) -> &'static [StateDir] {
     match what {
         // The content of the lost directory does not depend on whether a process still runs.
-        "process started" => &[StateDir::Kept],
+        "session asked" | "process started" => &[StateDir::Kept],
         _ if is_full() => &[StateDir::Kept, StateDir::Lost],
         _ if (number / 2).is_multiple_of(2) => &[StateDir::Kept],
         _ => &[StateDir::Lost],

@@ -17,6 +17,7 @@ use super::wire::{self, Answer, Forget, Hello, PROTOCOL, Question, Reach, Reques
 use crate::backend::ceph::ClusterAccess;
 use crate::dispatch::Call;
 use crate::exec::Resident;
+use crate::sys::crash;
 
 /// How long a session may take to send its first message.
 const HELLO: Duration = Duration::from_secs(10);
@@ -145,8 +146,12 @@ impl Live {
         deadline: Instant,
     ) -> Result<(Answer, Vec<u8>), NoAnswer> {
         let (answered, answer) = bounded(1);
+        crash::point("ask the session");
         let id = self.send(access, question, body, answered).ok_or(NoAnswer::NotSent)?;
-        match answer.recv_deadline(deadline) {
+        crash::point("session asked");
+        let answer = answer.recv_deadline(deadline);
+        crash::point("session has answered");
+        match answer {
             Ok(answer) => Ok(answer),
             Err(RecvTimeoutError::Disconnected) => Err(NoAnswer::Died),
             Err(RecvTimeoutError::Timeout) => {
