@@ -80,3 +80,25 @@ pub fn a_lock_dies_with_its_object(site: &Site) {
     }
     assert_eq!(tool.info(ImageRef::Id(&id)).unwrap(), None);
 }
+
+pub fn an_object_needs_a_pool_but_no_namespace(site: &Site) {
+    let pool = PoolRef { pool: "absent".into(), ..site.at.clone() };
+    let namespace = PoolRef { namespace: "absent".into(), ..site.at.clone() };
+    let header = LockTarget::Header("1");
+    let holder = LockHolder {
+        cookie: "n1".into(),
+        description: "why it is held".into(),
+        shared: None,
+        client: "client.1".into(),
+        address: "10.0.0.7:0/1".into(),
+    };
+    let tool = site.tool_at(&pool);
+    assert_lacks("absent", "lock", tool.lock(header, &request("n1", None)));
+    assert_lacks("absent", "lock_state", tool.lock_state(header));
+    assert_lacks("absent", "unlock", tool.unlock(header, &holder));
+    assert_lacks("absent", "remove_lockable", tool.remove_lockable(header));
+    let tool = site.tool_at(&namespace);
+    assert_eq!(tool.lock_state(header).unwrap(), LockState::default());
+    tool.unlock(header, &holder).unwrap();
+    tool.remove_lockable(header).unwrap();
+}

@@ -169,4 +169,5 @@ scenarios! {
     locks::an_exclusive_lock_has_one_holder,
     locks::a_shared_lock_has_one_tag,
     locks::a_lock_dies_with_its_object,
+    locks::an_object_needs_a_pool_but_no_namespace,
 }
