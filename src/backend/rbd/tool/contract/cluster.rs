@@ -131,6 +131,11 @@ impl OthersOfCluster {
     fn spec(&self, image: &str) -> String {
         format!("rbd/{}/{image}", self.namespace)
     }
+
+    /// `rados` in the namespace, for a shell.
+    fn rados(&self) -> String {
+        format!("rados --pool=rbd --namespace={}", self.namespace)
+    }
 }
 
 /// A client that has an image open.
@@ -154,8 +159,19 @@ impl Others for OthersOfCluster {
     }
 
     fn add_name(&self, image: &str, second: &str) {
-        let rados = format!("rados --pool=rbd --namespace={}", self.namespace);
+        let rados = self.rados();
         run("sh", &["-c", &format!("{rados} get rbd_id.{image} - | {rados} put rbd_id.{second} -")]);
+    }
+
+    fn half_make(&self, image: &str) {
+        let (rados, spec) = (self.rados(), self.spec(image));
+        // The id follows its length.
+        let id = format!("{rados} get rbd_id.{image} - | tail -c +5");
+        run("sh", &["-ec", &format!("rbd create --size=8M {spec}; {rados} rm rbd_header.$({id})")]);
+    }
+
+    fn half_remove(&self, image: &str) {
+        run("sh", &["-c", &format!("{} rm rbd_id.{image}", self.rados())]);
     }
 
     fn open(&self, image: &str) -> Box<dyn Any> {
@@ -241,6 +257,9 @@ fn build(site: &Site) -> Box<dyn Any> {
     site.create_with_snapshot("aside");
     site.clone_image("aside", &site.at, "of-aside").unwrap();
     site.others.put_aside("aside");
+    site.others.half_make("half");
+    site.create("going");
+    site.others.half_remove("going");
     let lock = |target, cookie: &str, shared: Option<&str>| {
         let (cookie, shared) = (cookie.to_string(), shared.map(str::to_string));
         let request = LockRequest { cookie, description: "d \"e\"".into(), shared, seconds: None };

@@ -190,6 +190,31 @@ pub fn an_image_only_grows(site: &Site) {
     assert_eq!(tool.resize("x", SIZE).unwrap(), Changed::Absent);
 }
 
+pub fn what_a_kill_left_is_among_the_names_alone(site: &Site) {
+    let (tool, id) = (site.tool(), site.create("going"));
+    site.others.half_make("half");
+    site.others.half_remove("going");
+    assert_eq!(tool.names().unwrap(), ["going", "half"]);
+    assert_eq!((tool.list().unwrap(), tool.trash().unwrap()), (Vec::new(), Vec::new()));
+    assert_eq!(tool.info(ImageRef::Id(&id)).unwrap().unwrap().name, "going");
+    assert_eq!(tool.purge(&id).unwrap(), Removed::Absent);
+    for name in ["going", "half"] {
+        let image = NewImage { name, size: SIZE, layout: &Layout::default(), metadata: &[] };
+        assert_eq!(tool.create(&image).unwrap(), Made::Taken);
+        assert_eq!(tool.info(ImageRef::Name(name)).unwrap(), None);
+        assert_eq!(tool.metadata(name, "key").unwrap(), None);
+        assert_eq!(tool.all_metadata(name).unwrap(), None);
+        assert_eq!(tool.set_metadata(name, "key", "value").unwrap(), Changed::Absent);
+        assert_eq!(tool.resize(name, 2 * SIZE).unwrap(), Changed::Absent);
+        assert_eq!(tool.watchers(name).unwrap(), None);
+        assert_eq!(tool.create_snapshot(name, "s").unwrap(), None);
+        assert_eq!(tool.snapshots(ImageRef::Name(name)).unwrap(), None);
+        assert_eq!(tool.remove(name).unwrap(), Removed::Gone);
+    }
+    assert_eq!(tool.names().unwrap(), [""; 0]);
+    assert_eq!(tool.info(ImageRef::Id(&id)).unwrap(), None);
+}
+
 pub fn what_is_missing_is_named(site: &Site) {
     let pool = PoolRef { pool: "absent-pool".into(), ..site.at.clone() };
     let namespace = PoolRef { namespace: "absent-namespace".into(), ..site.at.clone() };

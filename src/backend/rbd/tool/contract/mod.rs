@@ -40,6 +40,12 @@ trait Others {
     /// A rename is killed and leaves an image a second name.
     fn add_name(&self, image: &str, second: &str);
 
+    /// The creation of an image is killed.
+    fn half_make(&self, image: &str);
+
+    /// The removal of an image is killed while the image is on its way to the trash.
+    fn half_remove(&self, image: &str);
+
     /// A client opens an image, until the returned value is dropped.
     fn open(&self, image: &str) -> Box<dyn Any>;
 }
@@ -109,6 +115,17 @@ impl Others for OthersOfFake {
         self.0.on(&self.1).rename(image, second).unwrap_err();
     }
 
+    fn half_make(&self, image: &str) {
+        self.0.fail_at(1, Fault::HalfMade);
+        let image = NewImage { name: image, size: SIZE, layout: &Layout::default(), metadata: &[] };
+        self.0.on(&self.1).create(&image).unwrap_err();
+    }
+
+    fn half_remove(&self, image: &str) {
+        self.0.fail_at(1, Fault::HalfMoved);
+        self.0.on(&self.1).remove(image).unwrap_err();
+    }
+
     fn open(&self, image: &str) -> Box<dyn Any> {
         const ADDRESS: &str = "10.0.0.7:0/1";
         struct Open(FakeCluster);
@@ -157,6 +174,7 @@ scenarios! {
     images::a_renamed_image_keeps_its_id,
     images::a_second_name_goes_without_the_image,
     images::an_image_only_grows,
+    images::what_a_kill_left_is_among_the_names_alone,
     images::what_is_missing_is_named,
     snapshots::a_snapshot_is_taken_once_and_removed_once,
     snapshots::a_snapshot_is_removed_by_its_number,
