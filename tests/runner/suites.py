@@ -41,6 +41,8 @@ SUITES = [
 # A process each for all of their tests, and csi-sanity.
 UNITS = Suite("local", "unit", 3, 30)
 FUZZ = Suite("fuzz", "unit-lib", 3, 70)
+# They are marked because they need a cluster, which `cargo test` does not start.
+CONTRACT = Suite("rbd", "unit-lib", 3, 30, modules=("backend::rbd::tool::contract::cluster::",), cluster=True)
 SANITY = Suite("sanity", "sanity", 3, 30, 3000)
 SANITY_RBD = Suite("sanity", "sanity", 3, 30, 3000, cluster=True)
 SANITY_VM = Suite("sanity", "sanity", 0, 60, 3000, where="vm", cluster=True)
@@ -79,9 +81,11 @@ def tests():
     for name in ["unit-lib", "unit-main"]:
         found.append(Test(UNITS, name, [str(PROGRAMS / name)]))
     for name, ignored in listing("unit-lib"):
+        command = [str(PROGRAMS / "unit-lib"), "--exact", name, "--include-ignored", "--nocapture"]
         if name.startswith("fuzz::") and ignored:
-            command = [str(PROGRAMS / "unit-lib"), "--exact", name, "--include-ignored", "--nocapture"]
             found.append(Test(FUZZ, f"unit-lib {name}", command, full_only=True))
+        if CONTRACT.has(name):
+            found.append(Test(CONTRACT, f"unit-lib {name}", command))
     listed = {program: listing(program) for program in {suite.program for suite in SUITES}}
     for suite in SUITES:
         program = str(PROGRAMS / suite.program)

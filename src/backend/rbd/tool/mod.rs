@@ -8,6 +8,8 @@
 
 pub mod cli;
 #[cfg(test)]
+mod contract;
+#[cfg(test)]
 pub mod fake;
 mod mirror;
 mod types;

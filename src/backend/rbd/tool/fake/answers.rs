@@ -96,8 +96,12 @@ impl ImageTool for FakePool {
     fn set_limits(&self, image: &str, limits: Limits<'_>) -> Result<Changed> {
         self.change(format!("set_limits {image}"), image, |disk| {
             // The cluster keeps limits as metadata, so clones inherit them with the rest.
-            disk.metadata
-                .extend(limits.iter().map(|(name, value)| (format!("conf_{name}"), value.to_string())));
+            for (key, value) in limits.iter().map(|(name, value)| (format!("conf_{name}"), value)) {
+                match value {
+                    0 => disk.metadata.remove(&key),
+                    _ => disk.metadata.insert(key, value.to_string()),
+                };
+            }
             Ok(())
         })
     }
@@ -146,7 +150,7 @@ impl ImageTool for FakePool {
     fn resize(&self, image: &str, size: u64) -> Result<Changed> {
         self.change(format!("resize {image}"), image, |disk| {
             if size < disk.size {
-                return Err(Error::internal(format!(
+                return Err(Error::out_of_range(format!(
                     "image {image:?} has {} bytes: it is not made smaller",
                     disk.size
                 )));
@@ -244,28 +248,34 @@ impl TrashTool for FakePool {
     }
 }
 
+/// As `rados` does, these methods check the pool, and not the namespace.
 impl LockTool for FakePool {
     fn lock(&self, on: LockTarget<'_>, hold: &LockRequest) -> Result<Locked> {
         self.begin()?;
         self.step(format!("lock {on:?} {}", hold.cookie), |state| {
-            state.check_room(&self.at).map(|()| state.lock(&self.at, on, hold))
+            state.check_pool_room(&self.at.pool).map(|()| state.lock(&self.at, on, hold))
         })
     }
 
     fn lock_state(&self, on: LockTarget<'_>) -> Result<LockState> {
         self.step(format!("holders {on:?}"), |state| {
-            state.check(&self.at).map(|()| state.lock_state(&self.at, on))
+            state.pool(&self.at.pool)?;
+            Ok(state.lock_state(&self.at, on))
         })
     }
 
     fn unlock(&self, on: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
-        let act = |state: &mut State| state.check(&self.at).map(|()| state.unlock(&self.at, on, holder));
-        self.step(format!("unlock {on:?} {}", holder.cookie), act)
+        self.step(format!("unlock {on:?} {}", holder.cookie), |state| {
+            state.pool(&self.at.pool)?;
+            state.unlock(&self.at, on, holder);
+            Ok(())
+        })
     }
 
     fn remove_lockable(&self, on: LockTarget<'_>) -> Result<()> {
         self.step(format!("remove_lockable {on:?}"), |state| {
-            state.check(&self.at).map(|()| state.remove_object(&self.at, on))
+            state.pool(&self.at.pool)?;
+            state.remove_object(&self.at, on)
         })
     }
 }

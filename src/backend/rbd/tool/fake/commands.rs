@@ -76,7 +76,9 @@ impl State {
             .half_made
             .iter()
             .filter(|(pool, namespace, _)| (pool, namespace) == (&at.pool, &at.namespace));
-        whole.chain(half_made.map(|(.., name)| name.clone())).collect()
+        let mut names: Vec<String> = whole.chain(half_made.map(|(.., name)| name.clone())).collect();
+        names.sort();
+        names
     }
 
     /// Removes by name an image, or what is left of a broken-off creation or removal. In a pool that takes no

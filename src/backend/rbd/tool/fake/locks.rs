@@ -6,6 +6,7 @@ use super::object::{Lock, Object};
 use super::state::State;
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::{LockHolder, LockRequest, LockState, LockTarget, Locked};
+use crate::error::{Error, Result};
 
 fn key(at: &PoolRef, on: LockTarget<'_>) -> (String, String, Object) {
     (at.pool.clone(), at.namespace.clone(), Object::of(on))
@@ -64,13 +65,13 @@ impl State {
         }
     }
 
-    /// Removes an object with its locks.
-    ///
-    /// # Panics
-    /// If it is the header of an image: on a real cluster that image would be lost.
-    pub(super) fn remove_object(&mut self, at: &PoolRef, on: LockTarget<'_>) {
+    /// Removes an object with its locks, but no header of an image.
+    pub(super) fn remove_object(&mut self, at: &PoolRef, on: LockTarget<'_>) -> Result<()> {
         let key = key(at, on);
-        assert!(!self.has_header(at, &key.2), "the header of an image that exists was removed: {:?}", key.2);
+        if self.has_header(at, &key.2) {
+            return Err(Error::precondition(format!("remove {:?}: it is the header of an image", key.2)));
+        }
         self.objects.remove(&key);
+        Ok(())
     }
 }

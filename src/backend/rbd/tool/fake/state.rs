@@ -10,8 +10,7 @@ use crate::backend::ceph::monitor::fake::{FakeMonitors, text};
 use crate::backend::ceph::monitor::pools::ListedPool;
 use crate::backend::ceph::{FreeSpace, PoolRef};
 use crate::backend::rbd::tool::{
-    DEFAULT_OBJECT_SIZE, ImageInfo, ImageRef, Layout, LockTarget, OBJECT_MAP, Parent, PoolOptions, Removed,
-    SnapshotInfo, Watcher, largest_size,
+    ImageInfo, ImageRef, Layout, LockTarget, OBJECT_MAP, Parent, PoolOptions, Removed, SnapshotInfo, Watcher,
 };
 use crate::error::{Error, Result};
 use crate::exec::{Output, Why};
@@ -163,8 +162,13 @@ impl State {
     /// Checks that pool and namespace exist and take writes.
     pub(super) fn check_room(&self, at: &PoolRef) -> Result<()> {
         self.check(at)?;
-        match self.pool(&at.pool)?.room.full {
-            true => Err(Error::no_space(format!("pool {:?} is full", at.pool))),
+        self.check_pool_room(&at.pool)
+    }
+
+    /// Checks that the pool exists and takes writes.
+    pub(super) fn check_pool_room(&self, pool: &str) -> Result<()> {
+        match self.pool(pool)?.room.full {
+            true => Err(Error::no_space(format!("pool {pool:?} is full"))),
             false => Ok(()),
         }
     }
@@ -215,6 +219,9 @@ impl State {
             .clone()
             .unwrap_or_else(|| FEATURES.iter().map(|feature| (*feature).to_string()).collect());
         features.extend(layout.data_pool.iter().map(|_| "data-pool".to_string()));
+        if features.contains(OBJECT_MAP) {
+            features.insert("fast-diff".to_string());
+        }
         let is_plain = |(unit, count): &(u64, u64)| *count == 1 && layout.object_size == Some(*unit);
         let striping = layout.striping.filter(|striping| !is_plain(striping));
         features.extend(striping.map(|_| "striping".to_string()));
@@ -248,7 +255,12 @@ impl State {
         let Some(shot) = parent.snapshots.iter().find(|shot| shot.snap.id == link.snapshot) else { return };
         let inherited =
             parent.features.iter().filter(|it| !IMPLICIT.contains(&it.as_str())).cloned().collect();
-        let layout = Layout { features: layout.features.clone().or(Some(inherited)), ..layout.clone() };
+        let layout = Layout {
+            features: layout.features.clone().or(Some(inherited)),
+            object_size: layout.object_size.or(parent.layout.object_size),
+            striping: layout.striping.or(parent.layout.striping),
+            ..layout.clone()
+        };
         let (size, content, metadata) = (shot.snap.size, shot.content.clone(), parent.metadata.clone());
         let disk = self.add(at, name, size, &layout);
         (disk.content, disk.metadata, disk.parent) = (content, metadata, Some(link));
@@ -349,7 +361,7 @@ impl State {
             name: disk.name.clone(),
             id: disk.id.clone(),
             size: disk.size,
-            largest: largest_size(disk.features.contains(OBJECT_MAP), DEFAULT_OBJECT_SIZE, 1),
+            largest: Layout { features: Some(disk.features.clone()), ..disk.layout.clone() }.largest_size(),
             snapshots: (disk.snapshots.len() + disk.mirror.snapshots.len()) as u64,
             features,
             created: disk.created,
