@@ -213,18 +213,16 @@ fn a_quota_counts_and_a_full_pool_shows() {
 
 /// Changes in a full pool wait. The daemon ends them and names the cause, each within the client's patience.
 fn full_pool_refuses(client: &Client, pool: &str, id: &str) {
-    std::thread::scope(|scope| {
-        let made = scope.spawn(|| {
-            let request = wire::CreateVolumeRequest {
-                parameters: map(&[("pool", pool)]),
-                ..volume_as("more", 8 * MIB, block())
-            };
-            client.create(&request).map(drop)
-        });
-        let deleted = scope.spawn(|| client.delete_volume(&delete(id)).map(drop));
-        for answer in [made, deleted] {
-            let answer = answer.join().expect("a client");
-            refused(answer, Code::RESOURCE_EXHAUSTED, &[&format!("{pool:?}"), "quota"]);
-        }
+    let mut number = 0;
+    // OSDs learn of it a moment later than monitors.
+    let refusal = await_that("the OSDs know that the pool is full", || {
+        number += 1;
+        let parameters = map(&[("pool", pool)]);
+        let volume = volume_as(&format!("more-{number}"), 8 * MIB, block());
+        let made = client.create(&wire::CreateVolumeRequest { parameters, ..volume });
+        made.err().ok_or_else(|| format!("{number} were made"))
     });
+    for answer in [Err(refusal), client.delete_volume(&delete(id)).map(drop)] {
+        refused(answer, Code::RESOURCE_EXHAUSTED, &[&format!("{pool:?}"), "quota"]);
+    }
 }
