@@ -67,7 +67,8 @@ pub fn started_by(daemon: &Daemon, name: &'static str, call: impl FnOnce()) -> S
     let line = daemon.log.await_lines(&rpc, before + 1).pop().unwrap();
     let number = line.split_whitespace().nth(2).unwrap().to_string();
     let ended = daemon.log.lines_with(&format!("call {number}: `"));
-    let ended: Vec<&String> = ended.iter().filter(|line| line.contains("` took ")).collect();
+    let is_process = |line: &&String| line.contains("` took ") && !line.ends_with(" in the session");
+    let ended: Vec<&String> = ended.iter().filter(is_process).collect();
     let tools = ended.iter().filter(|line| TOOLS.iter().any(|tool| line.contains(tool))).count();
     (name, tools, ended.len() - tools)
 }

@@ -21,7 +21,7 @@ use crate::support::{Client, Cluster, Code, Corner, Daemon, MIB, await_that, clu
 const BY_SESSION: &str = " in the session";
 
 /// The session of a running daemon.
-struct Session {
+pub struct Session {
     pid: Pid,
     process: OwnedFd,
 }
@@ -32,7 +32,7 @@ impl Session {
         Self::find(daemon).expect("the daemon has a session")
     }
 
-    fn find(daemon: &Daemon) -> Option<Self> {
+    pub fn find(daemon: &Daemon) -> Option<Self> {
         let entries = fs::read_dir("/proc").expect("/proc is readable").flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
         let pid = pids.filter(|pid| is_session(*pid, daemon.pid())).find_map(Pid::from_raw)?;
@@ -40,7 +40,7 @@ impl Session {
         Some(Self { pid, process })
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill_process(self.pid, signal).expect("signal the session");
     }
 

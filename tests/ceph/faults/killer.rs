@@ -15,7 +15,7 @@ use crate::support::{Client, Cluster, Code, Corner, Daemon, Failure, LONG_PATIEN
 /// How long all kills of a test may take, on a machine that has other things to do.
 const TORMENT: Duration = Duration::from_secs(1200);
 /// More than the clusters of tests take to forget a client that died: 10 s.
-const FORGOTTEN: Duration = Duration::from_secs(60);
+pub const FORGOTTEN: Duration = Duration::from_secs(60);
 /// More than any test needs.
 const ROUNDS: usize = 20;
 /// The longest delay in microseconds: as long as a command takes on a machine that has nothing else to do.
@@ -232,7 +232,7 @@ impl Killer {
 /// If a client is killed at the moment when it begins to watch, Ceph before Reef keeps its watcher for ever
 /// (tracker.ceph.com/issues/58120), until the OSD was down and checks its clients anew. Live clients watch
 /// again by themselves.
-fn forget_the_dead(cluster: &Cluster, failure: &Failure) {
+pub fn forget_the_dead(cluster: &Cluster, failure: &Failure) {
     eprintln!("all that were killed should be forgotten: {failure:?}");
     cluster.ceph(&["osd", "down", "0"]);
 }

@@ -8,4 +8,5 @@ pub mod killer;
 mod kills;
 mod pauses;
 mod replication;
+mod sessions;
 mod small_disk;
