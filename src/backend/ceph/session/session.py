@@ -227,7 +227,7 @@ class Pool:
 
     def methods(self, calls):
         """Class methods of objects, in flight together; None for what is absent."""
-        done, answers = threading.Semaphore(IN_FLIGHT), [None] * len(calls)
+        done, answers = threading.Semaphore(0), [None] * len(calls)
         failures = []
 
         def answered(number):
@@ -241,11 +241,12 @@ class Pool:
             return complete
 
         for number, (name, method, data) in enumerate(calls):
-            done.acquire()
+            if number >= IN_FLIGHT:
+                done.acquire()
             # librados writes a longer answer beyond the buffer. Only this one has no bound; its pages are taken as they are written.
             length = LONGEST_VALUE if method == "get_snapcontext" else 8192
             self.io.aio_execute(name, "rbd", method, data, length, answered(number), None)
-        for _ in range(IN_FLIGHT):
+        for _ in range(min(len(calls), IN_FLIGHT)):
             done.acquire()
         if failures:
             raise rados.OSError("class method", errno=-failures[0])
@@ -374,9 +375,10 @@ def info(pool, options, words, stdin):
         name = options["image"]
         image_id = pool.id_of(name)
     at = header(image_id)
-    size, features, snapshots, created, parent, mirrored = pool.methods([
+    # One after the other: for so few this takes less than to have them in flight together.
+    size, features, snapshots, created, parent, mirrored = [pool.method(*call) for call in (
         (at, "get_size", SNAPSHOT), (at, "get_features", SNAPSHOT + b"\1"), (at, "get_snapcontext", b""),
-        (at, "get_create_timestamp", b""), (at, "parent_get", b""), ("rbd_mirroring", "mirror_image_get", text(image_id))])
+        (at, "get_create_timestamp", b""), (at, "parent_get", b""), ("rbd_mirroring", "mirror_image_get", text(image_id)))]
     if size is None:
         pool.check()
         raise failed("error opening image " + name, errno.ENOENT)
@@ -870,7 +872,10 @@ class Session:
     def frames(self):
         file = self.socket.makefile("rb")
         while True:
-            lengths = file.read(8)
+            try:
+                lengths = file.read(8)
+            except OSError:
+                return  # The daemon has died, and has left answers unread (ECONNRESET).
             if len(lengths) < 8:
                 return
             head, body = struct.unpack(">II", lengths)
