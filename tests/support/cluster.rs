@@ -214,10 +214,13 @@ impl Cluster {
         ["mon", "osd", "mgr", "rbd-mirror"].map(|daemon| self.pause(daemon))
     }
 
-    /// Stops a daemon, `mon`, `osd`, `mgr` or `rbd-mirror`, until the guard is dropped.
+    /// Stops a daemon, `mon`, `osd`, `mgr` or `rbd-mirror`, until the guard is dropped. Its threads stop one by
+    /// one, and the last could answer a session.
     #[track_caller]
     pub fn pause<'a>(&'a self, daemon: &'a str) -> Paused<'a> {
         self.signal("STOP", daemon);
+        let runs = "grep -h ^State: /proc/$0/task/*/status | grep -qv stopped";
+        outside(&["sh", "-c", &format!("while {runs}; do sleep 0.01; done"), &self.pid(daemon)]);
         Paused { cluster: self, daemon }
     }
 
@@ -229,8 +232,13 @@ impl Cluster {
 
     #[track_caller]
     fn signal(&self, signal: &str, daemon: &str) {
+        outside(&["kill", "-s", signal, &self.pid(daemon)]);
+    }
+
+    #[track_caller]
+    fn pid(&self, daemon: &str) -> String {
         let pid = fs::read_to_string(self.path(&format!("run/{daemon}.pid"))).expect("the daemon runs");
-        outside(&["kill", "-s", signal, pid.trim()]);
+        pid.trim().to_string()
     }
 }
 
