@@ -214,8 +214,8 @@ impl Cluster {
         ["mon", "osd", "mgr", "rbd-mirror"].map(|daemon| self.pause(daemon))
     }
 
-    /// Stops a daemon, `mon`, `osd`, `mgr` or `rbd-mirror`, until the guard is dropped. Its threads stop one by
-    /// one, and the last could answer a session.
+    /// Stops a daemon, `mon`, `osd`, `mgr` or `rbd-mirror`, until the guard is dropped. Its threads stop one
+    /// after the other, and the last could still answer.
     #[track_caller]
     pub fn pause<'a>(&'a self, daemon: &'a str) -> Paused<'a> {
         self.signal("STOP", daemon);
