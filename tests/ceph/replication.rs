@@ -95,6 +95,7 @@ fn a_volume_goes_to_the_other_site_and_comes_home() {
     backup.await_copy(&id);
     assert_ne!(backup.image(&id).expect("the copy")["id"], main.image(&id).expect("the volume")["id"]);
 
+    backup.await_word_of_primary(&id);
     is_left_alone(&backup, &id);
     assert_eq!(roles(&main), [Some("primary".to_string())]);
     assert_eq!(roles(&backup), [Some("secondary".to_string())]);

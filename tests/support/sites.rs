@@ -155,10 +155,21 @@ impl Site {
     /// Waits until the other site has said that it is not primary any more.
     #[track_caller]
     pub fn await_word_of_demotion(&self, id: &str) {
+        self.await_word(id, false);
+    }
+
+    /// Waits until the other site has said that it is primary.
+    #[track_caller]
+    pub fn await_word_of_primary(&self, id: &str) {
+        self.await_word(id, true);
+    }
+
+    #[track_caller]
+    fn await_word(&self, id: &str, is_primary: bool) {
         await_that("the other site says so", || {
             let status = self.cluster.rbd(&["mirror", "image", "status", object_of(id), "--format", "json"]);
             let (_, peers) = status.split_once("peer_sites").expect("its peers");
-            if peers.contains("local image is primary") { Err(status) } else { Ok(()) }
+            if peers.contains("local image is primary") == is_primary { Ok(()) } else { Err(status) }
         });
     }
 
