@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::ceph::Programs;
 use crate::backend::ceph::fencing::Fences;
+use crate::backend::cephfs::CephFs;
 use crate::backend::local::Local;
 use crate::backend::rbd::node::Mapper;
 use crate::backend::rbd::{Identity as RbdIdentity, Rbd};
@@ -320,24 +321,31 @@ fn backends(
         let identity = config.services.controller.then_some(identity);
         backends.push(Arc::new(Local::open(root, node, &config.name, loops, identity)?));
     }
+    let tag = || tag::controller_tag(&layout.controller_tag());
+    let queue = Arc::clone(&background.0);
     if config.wants(BackendName::Rbd).unwrap_or(true) {
         let tool = Arc::new(command_tool(config, layout, programs.clone()));
         let runner = Arc::clone(processes) as _;
         let mapper = Mapper::new(kernel.clone(), runner, layout.map_locks(), Arc::clone(topology));
-        let tag = tag::controller_tag(&layout.controller_tag())?;
         let machine = crate::sys::random::Machine::this()
             .map_err(|error| Error::io("read the machine's id", &error))?;
         let (plugin, node) = (config.name.clone(), config.node_id.clone());
-        let identity = RbdIdentity { plugin, node, machine, tag };
+        let identity = RbdIdentity { plugin, node, machine, tag: tag()? };
         let rbd = Rbd::new(Arc::clone(clusters), tool, mapper, (identity, config.fences), background);
         backends.push(Arc::new(rbd));
+    }
+    // A user for images may not ask for file systems, so they are served only where that is said.
+    if config.wants(BackendName::CephFs).unwrap_or(false) {
+        let (tools, names) =
+            ((programs.clone(), Arc::clone(processes) as _), (tag()?, config.node_id.clone()));
+        backends.push(Arc::new(CephFs::new(Arc::clone(clusters), tools, names, queue)));
     }
     Ok(Backends::new(backends))
 }
 
 /// The operations that shut hosts out of the Ceph clusters.
 fn fencing(config: &Config, programs: Programs, clusters: &Arc<Clusters>) -> Option<Arc<dyn Fencing>> {
-    let wanted = config.wants(BackendName::Rbd).unwrap_or(true);
+    let wanted = [BackendName::Rbd, BackendName::CephFs].iter().any(|it| config.wants(*it).unwrap_or(true));
     wanted.then(|| Arc::new(Fences::new(Arc::clone(clusters), Arc::new(programs))) as _)
 }
 

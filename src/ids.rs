@@ -39,6 +39,11 @@ const LONGEST_VOLUME: usize = VOLUME.len() + MAX_SLUG + "-".len() + KEY_DIGITS;
 pub const MAX_RBD_PLACE: usize =
     MAX_ID - "rbd:::::@-".len() - LONGEST_VOLUME - 20 - KEY_DIGITS - DRAWN_DIGITS;
 
+/// The most bytes that cluster, file system and group may take, encoded, in the IDs of snapshots of
+/// subvolumes: `cephfs:CLUSTER:FS:GROUP:csi-vol-SLUG-KEY-R@KEY-R`.
+pub const MAX_CEPHFS_PLACE: usize =
+    MAX_ID - "cephfs:::@-".len() - LONGEST_VOLUME - "-:".len() - DRAWN_DIGITS - KEY_DIGITS - DRAWN_DIGITS;
+
 /// The longest encoded node ID with which the IDs of local volumes still fit:
 /// `local:NODE:::csi-vol-SLUG-KEY:16`.
 pub const MAX_NODE: usize = MAX_ID - "local:::::".len() - LONGEST_VOLUME - 16;
@@ -119,6 +124,20 @@ pub fn volume_object(instance: &str, name: &str) -> String {
 /// name contains that pool, so that the volume's ID alone leads to the registration, even without the object.
 pub fn registered_object(instance: &str, name: &str, registry: &str) -> String {
     format!("{}.{}", volume_object(instance, name), encode(registry))
+}
+
+/// The name of the object for a request's name where names are never used again, `csi-vol-[SLUG-]KEY-R`.
+///
+/// # Errors
+/// Those of getrandom(2).
+pub fn drawn_object(object: &str) -> Result<String> {
+    Ok(format!("{object}-{}", draw()?))
+}
+
+/// The name without its random digits; None for a name that has none.
+pub fn undrawn(object: &str) -> Option<&str> {
+    let (undrawn, drawn) = object.rsplit_once('-')?;
+    (is_drawn(drawn) && unregistered_key(undrawn).is_some()).then_some(undrawn)
 }
 
 /// The key of an object whose name is registered, and the pool that it is registered in.
@@ -219,8 +238,10 @@ impl Place {
         [backend, cluster, pool, namespace, object].map(encode).join(":")
     }
 
-    /// The key of an object's lock. It is known before topology has chosen the object's pool.
+    /// The key of an object's lock. It is known before topology has chosen the object's pool, and before random
+    /// digits were drawn for its name.
     pub fn lock_key(&self, object: &str) -> String {
+        let object = undrawn(object).unwrap_or(object);
         match registration(object) {
             None => self.key(object),
             Some((_, pool)) => Self { pool, ..self.clone() }.key(object),

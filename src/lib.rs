@@ -43,6 +43,7 @@ pub use exec::{GUARD_ARGUMENT, HELPER_ARGUMENT, become_tool, serve};
 pub use kernel::{admit, handle};
 
 // For tests, beside the socket. Nothing else is public, so that the compiler finds unused code.
+pub use backend::cephfs::PARAMETERS as CEPHFS_PARAMETERS;
 pub use backend::rbd::{LIMITS, PARAMETERS};
 pub use config::{Config, Role, VARIABLES};
 pub use grpc::proto;

@@ -10,6 +10,7 @@
 //! occupies no worker.
 
 pub mod ceph;
+pub mod cephfs;
 pub mod creation_record;
 pub mod local;
 mod parameters;
@@ -26,9 +27,9 @@ pub use self::replication::{
 };
 pub use self::types::{
     AttachedImage, Attachment, BegunRenames, BlockDevice, Capacity, Condition, Deleted, Deletion,
-    FenceClient, Interrupted, NewSnapshot, NewVolume, NodeContext, Origin, Page, Placement, PlacementRequest,
-    Publication, PublishedBy, RecordDeletion, Rename, Served, Service, Snapshot, SnapshotFilter, Traits,
-    Unpublished, Volume, WriteDown,
+    FenceClient, FileTree, Interrupted, NewSnapshot, NewVolume, NodeContext, Origin, Page, Placement,
+    PlacementRequest, Publication, PublishedBy, RecordDeletion, Rename, Served, Service, Snapshot,
+    SnapshotFilter, Traits, Unpublished, Volume, WriteDown,
 };
 
 use ipnet::IpNet;

@@ -7,9 +7,10 @@ use ipnet::IpNet;
 
 use crate::backend::Replicated;
 use crate::csi::{Capability, Map, SizeRange, Source, TopologyRequirement};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::kernel::Backing;
+use crate::kernel::ceph::TreeToMount;
 use crate::secrets::Secrets;
 use crate::sys::block;
 use crate::sys::mountinfo::{Mount, Mounts};
@@ -293,22 +294,62 @@ pub enum PublishedBy {
 pub enum Attachment {
     /// A block device.
     Block(BlockDevice),
+    /// A tree of files, which is mounted as it is.
+    Files(FileTree),
 }
 
 impl Attachment {
     /// Whether nothing can be written through the attachment.
     pub fn is_read_only(&self) -> bool {
-        let Self::Block(device) = self;
-        device.read_only
+        match self {
+            Self::Block(device) => device.read_only,
+            Self::Files(tree) => tree.read_only,
+        }
+    }
+
+    /// The block device.
+    ///
+    /// # Errors
+    /// It is none: there is nothing to format, to grow, or to use as a block volume.
+    pub fn device(&self) -> Result<&BlockDevice> {
+        match self {
+            Self::Block(device) => Ok(device),
+            Self::Files(_) => Err(Error::internal("it has no block device, it is a tree of files")),
+        }
+    }
+
+    /// Identifies the volume's object among all that ever existed.
+    pub fn image(&self) -> &str {
+        match self {
+            Self::Block(device) => &device.image,
+            Self::Files(tree) => &tree.image,
+        }
     }
 
     /// The mounts of this attachment: its file system, and bind mounts of its device node. None if that
     /// device node is gone, because then no mount can be attributed to it.
     pub fn mounts_in<'a>(&self, mounts: &'a Mounts) -> Option<Vec<&'a Mount>> {
-        let Self::Block(device) = self;
-        let device = block::Device::at(&device.path).ok()?;
-        Some(mounts.of_device(&device).collect())
+        match self {
+            Self::Block(device) => {
+                let device = block::Device::at(&device.path).ok()?;
+                Some(mounts.of_device(&device).collect())
+            }
+            Self::Files(tree) => Some(mounts.of_ceph_tree(&tree.path).collect()),
+        }
     }
+}
+
+/// A volume that is a tree of files of a network file system. It is attached while it is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileTree {
+    /// The path of its root in the file system, which no other volume ever has.
+    pub path: String,
+    /// The last part of the path, which identifies the volume: its name may mean another one later.
+    pub image: String,
+    /// Whether nothing can be written to it.
+    pub read_only: bool,
+    /// How to mount it; None if it is mounted.
+    pub to_mount: Option<TreeToMount>,
 }
 
 /// A volume that is a block device of this node.

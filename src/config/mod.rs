@@ -116,6 +116,8 @@ pub enum BackendName {
     Local,
     /// Images of a Ceph cluster.
     Rbd,
+    /// Subvolumes of a Ceph cluster's file system.
+    CephFs,
 }
 
 /// The one Ceph cluster of a host with a ceph.conf.

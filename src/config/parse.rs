@@ -90,12 +90,13 @@ pub fn services(text: &str) -> Parsed<Services> {
     Ok(services)
 }
 
-/// `local`, `rbd` or both; an empty text means those that are set up.
+/// Of `local`, `rbd` and `cephfs`; an empty text means `local`, and `rbd` if a cluster is set up.
 pub fn backends(text: &str) -> Parsed<Option<BTreeSet<BackendName>>> {
     let name = |part: &str| match part.trim() {
         "local" => Ok(BackendName::Local),
         "rbd" => Ok(BackendName::Rbd),
-        _ => Err("allowed are local, rbd, or local,rbd".to_string()),
+        "cephfs" => Ok(BackendName::CephFs),
+        _ => Err("allowed are local, rbd and cephfs, with commas between them".to_string()),
     };
     if text.is_empty() { Ok(None) } else { text.split(',').map(name).collect::<Parsed<_>>().map(Some) }
 }

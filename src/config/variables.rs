@@ -27,7 +27,11 @@ pub const VARIABLES: &[Variable] = &[
         "part of every derived name; the same on all controllers of one orchestrator",
     ),
     variable("CEPHLET_SERVICES", "controller,node", "what this copy serves"),
-    variable("CEPHLET_BACKENDS", "", "the kinds of storage, of local and rbd (default: all that are set up)"),
+    variable(
+        "CEPHLET_BACKENDS",
+        "",
+        "the kinds of storage, of local, rbd and cephfs (default: local, and rbd if a cluster is set up)",
+    ),
     variable("CEPHLET_STATE_DIR", "", "journal and lock (default: $STATE_DIRECTORY, or /var/lib/cephlet)"),
     variable(
         "CEPHLET_RUNTIME_DIR",

@@ -22,6 +22,7 @@ use crate::sys::openers::Openers;
 use crate::sys::statfs::Usage;
 
 mod backing;
+pub mod ceph;
 mod device;
 mod failure;
 mod freeze;
@@ -48,6 +49,7 @@ enum HelperRequest {
     RemoveHalfMade { device: Backing, sparse_file: Option<OsString> },
     DeviceSize { device: OsString },
     Mount { source: Backing, target: OsString, fs_type: String, options: Vec<String>, read_only: bool },
+    MountTree { tree: ceph::TreeToMount, target: OsString },
     Bind { source: OsString, target: OsString, read_only: bool },
     Unmount { target: OsString },
     Statfs { path: OsString },

@@ -57,11 +57,11 @@ pub struct ImageToMap {
     pub former: Vec<u32>,
 }
 
-fn write_secret<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn write_secret<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(secret.reveal())
 }
 
-fn read_secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
+pub(super) fn read_secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
     String::deserialize(deserializer).map(Secret::new)
 }
 
@@ -208,7 +208,7 @@ fn map(bus: &Bus, image: &ImageToMap) -> Answer<MappedImage> {
 }
 
 /// An invalid key fails with EKEYREJECTED, to tell it from the driver's EINVAL, which is about the options.
-fn add_key(user: &str, key: &Secret) -> io::Result<()> {
+pub(super) fn add_key(user: &str, key: &Secret) -> io::Result<()> {
     let refused = || io::Error::from_raw_os_error(libc::EKEYREJECTED);
     let key = base64::decode(key.reveal().trim()).ok_or_else(refused)?;
     match add_ceph_key(&format!("client.{user}"), &key) {

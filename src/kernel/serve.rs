@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::backing::{self, Backing};
 use super::failure::{Answer, During, SyscallFailure};
-use super::{HelperReply, HelperRequest, rbd};
+use super::{HelperReply, HelperRequest, ceph, rbd};
 use crate::sys::copy::{Reflink, reflink};
 use crate::sys::freeze::{self, Frozen};
 use crate::sys::loopdev::{Detached, LoopDevice};
@@ -52,6 +52,7 @@ fn serve(request: &HelperRequest) -> Answer<HelperReply> {
                 if *read_only { Options::parse(options).read_only() } else { Options::parse(options) };
             mount_device(source, target, fs_type, &options)
         }
+        HelperRequest::MountTree { tree, target } => ceph::serve(tree, target),
         HelperRequest::Bind { source, target, read_only } => bind(source, target, *read_only),
         HelperRequest::Unmount { target } => mount::ensure_unmounted(target.as_ref())
             .map(HelperReply::Unmounted)

@@ -7,6 +7,7 @@ pub mod address;
 pub mod blank;
 pub mod block;
 pub mod byte_lock;
+pub mod ceph;
 pub mod copy;
 pub mod crash;
 pub mod discard;

@@ -35,6 +35,12 @@ impl Modules {
     }
 }
 
+/// Whether the kernel knows a file system of this name now (proc_filesystems(5)).
+pub fn knows_file_system(name: &str) -> bool {
+    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    known.lines().any(|line| line.split_whitespace().last() == Some(name))
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use super::block::{Device, DeviceNumber};
@@ -106,6 +106,23 @@ impl Mounts {
         self.0.iter().filter(move |mount| {
             let holds_it = mount.device == device.number || mount.source == device.path;
             holds_it || (mount.device == device.node_on && mount.root.file_name() == device.path.file_name())
+        })
+    }
+
+    /// The mounts of a tree of a CephFS file system: the source is `MONITORS:PATH`.
+    pub fn of_ceph_tree<'a>(&'a self, path: &str) -> impl Iterator<Item = &'a Mount> {
+        let end = format!(":{path}");
+        let is_of = move |mount: &&Mount| {
+            mount.fs_type == "ceph" && mount.source.as_bytes().ends_with(end.as_bytes())
+        };
+        self.0.iter().filter(is_of)
+    }
+
+    /// The paths of the trees of CephFS file systems that are mounted.
+    pub fn ceph_trees(&self) -> impl Iterator<Item = (&str, &Mount)> {
+        self.0.iter().filter(|mount| mount.fs_type == "ceph").filter_map(|mount| {
+            let source = mount.source.to_str()?;
+            Some((&source[source.rfind(":/")? + 1..], mount))
         })
     }
 

@@ -1,8 +1,10 @@
 //! Claims: which object a request's name stands for, where the object's own name does not tell.
 //!
 //! A claim is a shared lock on an object named after the request's name. Its tag is what the name stands for:
-//! equal tags share the lock, any other is refused. Each claimant has a share of its own, with the
-//! controller's tag as its cookie. The description is JSON, for people and other controllers.
+//! equal tags share the lock, any other is refused. Each claimant has a share of its own, whose cookie is
+//! `TAG-R`: the controller's tag, and random digits, so that no other share ever has it. A share that was
+//! read can be released without hitting a later one of the same client. The description is JSON, for people
+//! and other controllers.
 //!
 //! 1. [Claim](Name::claim) the name. If it stands for another existing object, that object is the answer.
 //! 2. If that object does not exist, its maker may be about to make it, and gets the
@@ -26,6 +28,7 @@ use crate::backend::creation_record::{Placed, VERSION, read_shared, to_bytes};
 use crate::clock;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
+use crate::ids;
 
 /// For this part of the grace (1/3) no other controller takes a claim away.
 const SAFE_PART: u32 = 3;
@@ -104,7 +107,7 @@ impl Name<'_> {
         let since = clock::since_boot();
         let text = String::from_utf8(to_bytes(description)?);
         let text = text.map_err(|error| Error::internal(format!("a claim cannot be written: {error}")))?;
-        let (cookie, shared) = (self.tag.to_string(), Some(of.to_string()));
+        let (cookie, shared) = (format!("{}-{}", self.tag, ids::draw()?), Some(of.to_string()));
         let request = LockRequest { cookie, description: text, shared, seconds: None };
         let locked = self.locks().lock(self.target, &request)?;
         let (of, description) = (of.to_string(), description.clone());
@@ -147,7 +150,7 @@ impl Name<'_> {
         claim: &Claim,
         mut look: impl FnMut() -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        if let Some(other) = claim.shares.iter().find(|share| share.cookie != self.tag) {
+        if let Some(other) = claim.shares.iter().find(|share| !self.is_own(share)) {
             let what = format!("another controller ({}) that has claimed the name", other.client);
             let ended = self.call.wait_for(what, self.grace, self.grace / LOOKS, || {
                 if let Some(found) = look()? {
@@ -178,7 +181,7 @@ impl Name<'_> {
         }
         match self.find()? {
             Some(now) if now.of != share.of => Ok(false),
-            Some(now) if now.shares.iter().any(|it| it.cookie == self.tag) => Ok(true),
+            Some(now) if now.shares.iter().any(|it| self.is_own(it)) => Ok(true),
             _ => Ok(self.claim(&share.of, &share.description)?.is_some()),
         }
     }
@@ -196,14 +199,13 @@ impl Name<'_> {
 
     fn keep_one(&self) -> Result<()> {
         let shares = self.find()?.map(|claim| claim.shares).unwrap_or_default();
-        let own = shares.iter().filter(|share| share.cookie == self.tag);
+        let own = shares.iter().filter(|share| self.is_own(share));
         own.skip(1).try_for_each(|share| self.locks().unlock(self.target, share))
     }
 
     fn give_back_own(&self, share: &Share) -> Result<()> {
         let Some(claim) = self.find()?.filter(|claim| claim.of == share.of) else { return Ok(()) };
-        let (own, others): (Vec<_>, Vec<_>) =
-            claim.shares.iter().cloned().partition(|it| it.cookie == self.tag);
+        let (own, others): (Vec<_>, Vec<_>) = claim.shares.iter().cloned().partition(|it| self.is_own(it));
         let claim = Claim { shares: own, ..claim };
         if others.is_empty() { self.give_back(&claim) } else { self.release(&claim) }
     }
@@ -223,6 +225,11 @@ impl Name<'_> {
     /// Releases the shares that were found; the object stays.
     pub fn release(&self, claim: &Claim) -> Result<()> {
         claim.shares.iter().try_for_each(|share| self.locks().unlock(self.target, share))
+    }
+
+    /// Whether this controller has taken the share. Release 0.2.0 has given it no random digits.
+    fn is_own(&self, share: &LockHolder) -> bool {
+        share.cookie.split('-').next() == Some(self.tag)
     }
 
     fn is_safe(&self, since: Duration) -> bool {

@@ -53,9 +53,12 @@ pub enum LockTarget<'a> {
     /// The pool's directory of images, which always exists: the holder may remove what a killed creation has
     /// left of an image of this name.
     BareName(&'a str),
+    /// A subvolume, `GROUP/NAME`: the publications of a volume, and its deletion.
+    Subvolume(&'a str),
     /// The [claim](super::claim) of a snapshot's name, by its key.
     SnapshotName(&'a str),
-    /// The [claim](super::claim) of the name of a volume whose pool topology chooses, by its key.
+    /// The [claim](super::claim) of the name of a volume whose place or object the name does not tell, by its
+    /// key.
     VolumeName(&'a str),
 }
 
@@ -67,6 +70,7 @@ impl LockTarget<'_> {
                 format!("rbd_header.{id}")
             }
             Self::BareName(_) => "rbd_directory".into(),
+            Self::Subvolume(path) => format!("cephlet.vol.{path}"),
             Self::SnapshotName(key) => format!("cephlet.snap.{key}"),
             Self::VolumeName(key) => format!("cephlet.name.{key}"),
         }

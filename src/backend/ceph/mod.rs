@@ -10,7 +10,9 @@ pub(crate) mod health;
 pub(crate) mod locations;
 pub mod locks;
 pub mod monitor;
+pub(crate) mod objects;
 pub(crate) mod placement;
+pub(crate) mod publication;
 pub(crate) mod removed;
 pub mod session;
 
@@ -34,6 +36,11 @@ use crate::secrets::Secrets;
 /// still report why it failed, and longer than monitors take to elect a leader. The tools' default is five
 /// minutes.
 const CONNECT_SECONDS: &str = "20";
+
+/// How long a change may wait for an OSD each time, in seconds. Without this limit a command waits for ever,
+/// and reports no reason, if the pool is full or the OSDs are away. The limit is longer than the failover of
+/// an OSD, and than the time after which the owner of an image's lock is given up.
+const OSD_TIMEOUT: &str = "--rados-osd-op-timeout=40";
 
 /// A cluster and the credentials to reach it with.
 #[derive(Clone, Debug)]
@@ -76,6 +83,12 @@ impl ClusterAccess {
             _ => cmd.args(["--client-mount-timeout", CONNECT_SECONDS]),
         }
         .after_access()
+    }
+
+    /// The same for a tool that talks to OSDs.
+    pub fn osd_command(&self, tool: Tool, class: Class) -> Cmd {
+        let cmd = self.command(tool, class);
+        if matches!(class, Class::Change | Class::Lasting) { cmd.arg(OSD_TIMEOUT) } else { cmd }
     }
 
     /// Whether the credentials are the cluster's own, not a request's.

@@ -113,7 +113,7 @@ pub(crate) fn choose_registry(
 
 /// The name of the cluster that a request means: the one it names, or the only one there is. A name that only
 /// other sites use is refused: the request may mean that site, whose data this cluster does not have.
-pub(super) fn choose_cluster(clusters: &Clusters, asked: Option<&str>) -> Result<String> {
+pub(crate) fn choose_cluster(clusters: &Clusters, asked: Option<&str>) -> Result<String> {
     // Clusters that are unusable at the moment count too: the place of a volume must not depend on that.
     let names: Vec<String> = clusters.entries().into_iter().map(|(name, _)| name).collect();
     match (asked, names.as_slice()) {
@@ -140,7 +140,7 @@ pub(super) fn choose_cluster(clusters: &Clusters, asked: Option<&str>) -> Result
 }
 
 /// A cluster by its name.
-pub(super) fn known(clusters: &Clusters, name: &str) -> Result<Arc<Cluster>> {
+pub(crate) fn known(clusters: &Clusters, name: &str) -> Result<Arc<Cluster>> {
     clusters.find(name)?.ok_or_else(|| {
         Error::invalid(format!("cluster {name:?} is not set up: name one that `cephlet config` shows"))
     })

@@ -82,7 +82,7 @@ impl NodeDriver for Local {
     }
 
     fn grow(&self, call: &Call, id: &VolumeId, attachment: &Attachment, _least: u64) -> Result<()> {
-        let Attachment::Block(device) = attachment;
+        let device = attachment.device()?;
         self.loops.grow(call, &device.path)?;
         match (&device.backing, self.look_up(id)?) {
             (Backing::Loop(device), Some(found)) if found.preallocate() => {

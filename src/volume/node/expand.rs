@@ -20,14 +20,17 @@ impl Operations {
         })?;
         let required = request.size.required;
         backend.node().grow(call, &volume.id_here(), &attachment, required)?;
-        let Attachment::Block(device) = attachment;
+        if let Attachment::Files(_) = attachment {
+            return Ok(self.kernel.statfs(call, &self.real_mount(id)?)?.bytes_total);
+        }
+        let device = attachment.device()?;
         let size = self.kernel.device_size(call, &device.path)?;
         if size < required {
             return Err(Error::out_of_range(format!(
                 "volume {id} has {size} bytes, {required} were asked for: expand it at the controller first"
             )));
         }
-        self.grow_file_system(&volume, &device, &record)?;
+        self.grow_file_system(&volume, device, &record)?;
         Ok(size)
     }
 

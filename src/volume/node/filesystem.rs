@@ -214,7 +214,9 @@ impl Operations {
             {
                 self.kernel.remove_half_made(call, &device.backing, device.sparse_file.as_deref())
             }
-            Some(_) => Err(Error::internal("what is on it now is not known to be of that formatting")),
+            Some(Attachment::Block(_) | Attachment::Files(_)) => {
+                Err(Error::internal("what is on it now is not known to be of that formatting"))
+            }
         };
         match undone {
             Err(error) if matches!(error.kind(), Kind::Internal | Kind::NotFound) => {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::backend::{Attachment, NodeContext};
+use crate::backend::NodeContext;
 use crate::config::SingleNodeTargets;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
@@ -150,7 +150,8 @@ impl Operations {
         }
         let gone =
             || Error::precondition(format!("volume {id} is no longer attached to this node: stage it again"));
-        let Attachment::Block(device) = volume.attachment()?.ok_or_else(gone)?;
+        let attachment = volume.attachment()?.ok_or_else(gone)?;
+        let device = attachment.device()?;
         if read_only && !device.read_only {
             // A read-only bind of a device node prevents no process from writing to the device.
             return Err(Error::precondition(format!(
@@ -159,7 +160,7 @@ impl Operations {
                  reader-only access mode, or have the controller publish it read-only first"
             )));
         }
-        Ok(device.path)
+        Ok(device.path.clone())
     }
 }
 

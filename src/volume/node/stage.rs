@@ -6,12 +6,13 @@
 use std::path::Path;
 
 use crate::backend::creation_record::Unknown;
-use crate::backend::{AttachedImage, Attachment, NodeContext, PublishedBy};
+use crate::backend::{AttachedImage, Attachment, FileTree, NodeContext, PublishedBy};
 use crate::csi::CONTEXT_KEY;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::kernel::MountSpec;
+use crate::kernel::ceph::TreeToMount;
 use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::node::filesystem::{self, FsDevice, driver_of};
@@ -179,26 +180,13 @@ impl Operations {
     /// Mounts the attached device once, below the runtime directory. A block volume needs no mount.
     pub(crate) fn mount_attached(&self, volume: &OnNode<'_>) -> Result<()> {
         let (id, record, attachment) = (volume.id, volume.recorded()?, volume.attachment()?);
-        let (Access::Mount { fs_type, flags }, Some(Attachment::Block(device))) =
-            (&record.access, &attachment)
-        else {
+        let (Access::Mount { fs_type, flags }, Some(attachment)) = (&record.access, &attachment) else {
             return Ok(());
         };
         let mount_point = self.real_mount(id)?;
-        let read_only = record.read_only || device.read_only;
-        let on = FsDevice { volume, device, fs_type };
-        match self.mounted_at(volume, &mount_point)? {
-            Mounted::Ours { .. } => {}
-            Mounted::Nothing => {
-                self.ensure_file_system(on, &record)?;
-                mounts::ensure_place(&mount_point, true)?;
-                let fs_type = driver_of(fs_type);
-                let options = mount_options(fs_type, flags);
-                let (source, target) = (&device.backing, &mount_point);
-                let spec = MountSpec { source, target, fs_type, options: &options, read_only };
-                volume.forget_mounts();
-                self.kernel.mount(volume.call, &spec).map_err(|error| explain_mount(error, on, flags))?;
-            }
+        let is_mounted = match self.mounted_at(volume, &mount_point)? {
+            Mounted::Ours { .. } => true,
+            Mounted::Nothing => false,
             Mounted::Foreign { what, .. } => {
                 return Err(Error::precondition(format!(
                     "volume {id} cannot be mounted: {what} is mounted at {}, which is cephlet's own; unmount \
@@ -206,8 +194,55 @@ impl Operations {
                     mount_point.display()
                 )));
             }
+        };
+        let read_only = record.read_only || attachment.is_read_only();
+        match attachment {
+            Attachment::Files(_) if is_mounted => Ok(()),
+            Attachment::Files(tree) => self.mount_tree(volume, tree, &mount_point, (flags, read_only)),
+            Attachment::Block(device) => {
+                let on = FsDevice { volume, device, fs_type };
+                if !is_mounted {
+                    self.mount_device(on, &record, &mount_point, (flags, read_only))?;
+                }
+                if read_only { Ok(()) } else { self.finish_growing(on, &mount_point) }
+            }
         }
-        if read_only { Ok(()) } else { self.finish_growing(on, &mount_point) }
+    }
+
+    fn mount_device(
+        &self,
+        on: FsDevice<'_>,
+        record: &NodeRecord,
+        mount_point: &Path,
+        (flags, read_only): (&[String], bool),
+    ) -> Result<()> {
+        let FsDevice { volume, device, fs_type } = on;
+        self.ensure_file_system(on, record)?;
+        mounts::ensure_place(mount_point, true)?;
+        let fs_type = driver_of(fs_type);
+        let options = mount_options(fs_type, flags);
+        let spec =
+            MountSpec { source: &device.backing, target: mount_point, fs_type, options: &options, read_only };
+        volume.forget_mounts();
+        self.kernel.mount(volume.call, &spec).map_err(|error| explain_mount(error, on, flags))
+    }
+
+    fn mount_tree(
+        &self,
+        volume: &OnNode<'_>,
+        tree: &FileTree,
+        mount_point: &Path,
+        (flags, read_only): (&[String], bool),
+    ) -> Result<()> {
+        let explain = |error: Error| error.context(format!("volume {}", volume.id));
+        let Some(wanted) = &tree.to_mount else {
+            return Err(explain(Error::unavailable("its real mount was just unmounted: try again")));
+        };
+        mounts::ensure_place(mount_point, true)?;
+        let options = wanted.options.iter().chain(flags).cloned().collect();
+        let wanted = TreeToMount { options, read_only, ..wanted.clone() };
+        volume.look_again();
+        self.kernel.mount_tree(volume.call, &wanted, mount_point).map_err(explain)
     }
 
     pub(crate) fn bind_staging(&self, volume: &OnNode<'_>, path: &str) -> Result<()> {

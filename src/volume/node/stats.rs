@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::backend::{Attachment, Condition};
+use crate::backend::Condition;
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::volume::Operations;
@@ -43,8 +43,8 @@ impl Operations {
             (Access::Block, None) => {
                 return Ok(Usage::lost("its device is gone from this node: unpublish and stage it again"));
             }
-            (Access::Block, Some(Attachment::Block(device))) => {
-                let total = self.kernel.device_size(call, &device.path)?;
+            (Access::Block, Some(attachment)) => {
+                let total = self.kernel.device_size(call, &attachment.device()?.path)?;
                 Usage { bytes: Amount { total, ..Amount::default() }, inodes: None, condition: None }
             }
             (Access::Mount { .. }, _) => {

@@ -15,27 +15,39 @@ impl Monitors for Programs {
         }
         let cmd = access.command(Tool::Ceph, class);
         let cmd = match commands {
-            [only] => cmd.args(only.iter().flat_map(words)),
+            [only] => cmd.args(words(only)),
             several => cmd.arg("--format=json").stdin(several.iter().map(line).collect::<String>()),
         };
         self.start(call, access, &cmd)
     }
 }
 
-/// An argument as it is typed: positional, without its name.
-fn words((name, value): &(&'static str, Value)) -> Vec<String> {
-    // Without the decimal point that a number has in JSON.
-    let number = || value.as_f64().unwrap_or_default().to_string();
-    let text = value.as_str().map_or_else(number, str::to_string);
-    match *name {
-        "prefix" => text.split(' ').map(str::to_string).collect(),
-        "format" => vec![format!("--format={text}")],
-        _ => vec![text],
+/// The words of a command as they are typed. Arguments are positional, except those of `fs`, many of which may
+/// be left out.
+fn words(command: &Command) -> Vec<String> {
+    let is_named = |prefix: &str| prefix.starts_with("fs ");
+    let is_named =
+        command.iter().any(|(name, value)| *name == "prefix" && value.as_str().is_some_and(is_named));
+    let typed = |(name, value): &(&'static str, Value)| match (*name, typed(value)) {
+        ("prefix", text) => text.split(' ').map(str::to_string).collect(),
+        ("format", text) => vec![format!("--format={text}")],
+        (name, text) if is_named => vec![format!("--{name}={text}")],
+        (_, text) => vec![text],
+    };
+    command.iter().flat_map(typed).collect()
+}
+
+/// A value as it is typed: a text without quotes, a number without the decimal point that it has in JSON.
+fn typed(value: &Value) -> String {
+    let whole = || value.as_f64().filter(|number| number.fract() == 0.0 && !value.is_u64());
+    match value.as_str() {
+        Some(text) => text.to_string(),
+        None => whole().map_or_else(|| value.to_string(), |number| number.to_string()),
     }
 }
 
 /// One line of input. The format of all answers is an option of the program, and no word here has blanks.
 fn line(command: &Command) -> String {
-    let words: Vec<String> = command.iter().filter(|(name, _)| *name != "format").flat_map(words).collect();
-    words.join(" ") + "\n"
+    let command: Command = command.iter().filter(|(name, _)| *name != "format").cloned().collect();
+    words(&command).join(" ") + "\n"
 }

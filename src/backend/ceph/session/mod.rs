@@ -45,6 +45,9 @@ const LISTING: Duration = Duration::from_secs(600);
 /// How long processes are used instead, after too many starts and after a start that failed.
 const REST: Duration = Duration::from_secs(600);
 
+/// How the names of commands begin that the manager carries out.
+const OF_MANAGER: [&str; 3] = ["rbd ", "fs subvolume", "fs clone"];
+
 /// The session, whether it runs or not.
 pub struct Session {
     processes: Arc<Processes>,
@@ -133,7 +136,8 @@ impl Session {
         commands: &[Command],
     ) -> Option<Result<Output, CommandError>> {
         let step = format!("ceph {}", commands.iter().map(name).collect::<Vec<_>>().join(", "));
-        let manager = commands.iter().any(|command| name(command).starts_with("rbd "));
+        let is_of_manager = |name: &str| OF_MANAGER.iter().any(|it| name.starts_with(it));
+        let manager = commands.iter().any(|command| is_of_manager(name(command)));
         let json =
             |command: &Command| command.iter().map(|(key, value)| (key.to_string(), value.clone())).collect();
         let question = Question::Commands { commands: commands.iter().map(json).collect(), manager };

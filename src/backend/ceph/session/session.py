@@ -684,8 +684,6 @@ def lock(pool, options, words, stdin):
     is taken by a second one, and after that by the tool."""
     name, lock_name = words
     tag, cookie, seconds = options.get("lock-tag"), options["lock-cookie"], int(options.get("lock-duration", 0)) or None
-    if tag is not None and not name.startswith("rbd_header."):
-        raise NotServed()  # Claims of names are told from earlier ones by their clients alone.
     for client in range(CLIENTS):
         io = pool.io if client == 0 else pool.cluster.pool(pool.name, pool.namespace, client).io
         try:
@@ -794,6 +792,64 @@ def object_keys(pool, options, words, stdin):
         return b"".join(key.encode() + b"\n" for key, _ in rows)
 
 
+def dumped(value):
+    """A value as `rados` prints it (hexdump -C, without folding)."""
+    lines = ["value (%d bytes) :" % len(value)]
+    for at in range(0, len(value), 16):
+        part = value[at:at + 16]
+        lines.append("%08x  %-24s %-24s |" % (at, part[:8].hex(" "), part[8:].hex(" ")))
+    return "\n".join(lines + ["%08x" % len(value), "", ""]).encode()
+
+
+def read_entries(pool, name, piece, read):
+    """What an operation reads from the omap of an object."""
+    with rados.ReadOpCtx() as op:
+        rows, _ = read(op)
+        try:
+            pool.io.operate_read_op(op, name)
+        except rados.ObjectNotFound:
+            pool.check_pool()
+            raise rados_failed(piece, errno.ENOENT)
+        return list(rows)
+
+
+def all_entries(pool, options, words, stdin):
+    rows, after = [], ""
+    while True:
+        page = read_entries(pool, words[0], "error getting omap keys " + words[0], lambda op: pool.io.get_omap_vals(op, after, "", PAGE))
+        rows += page
+        if len(page) < PAGE:
+            return b"".join(key.encode() + b"\n" + dumped(value) for key, value in rows)
+        after = page[-1][0]
+
+
+def entry(pool, options, words, stdin):
+    name, key = words
+    rows = read_entries(pool, name, "error getting omap value " + name, lambda op: pool.io.get_omap_vals_by_keys(op, (key,)))
+    if not rows:
+        raise Failed(1, "", b"No such key: " + key.encode() + b"\n")
+    return dumped(rows[0][1])
+
+
+def change_entries(pool, name, piece, change):
+    with rados.WriteOpCtx() as op:
+        change(op)
+        try:
+            pool.io.operate_write_op(op, name)
+        except rados.Error as error:
+            raise rados_failed(piece, error.errno)
+    return b""
+
+
+def set_entry(pool, options, words, stdin):
+    pool.check_pool()
+    return change_entries(pool, words[0], "error setting omap value", lambda op: pool.io.set_omap(op, (words[1],), (stdin,)))
+
+
+def remove_entry(pool, options, words, stdin):
+    return change_entries(pool, words[0], "error removing omap key ", lambda op: pool.io.remove_omap_keys(op, (words[1],)))
+
+
 # By the words that a command line begins with: what serves it, and whether that opens pools of its own.
 COMMANDS = {
     "rbd info": info, "rbd ls": names, "rbd ls --long": list_images, "rbd status": status, "rbd children": children,
@@ -802,7 +858,8 @@ COMMANDS = {
     "rbd rm": remove, "rbd rename": rename, "rbd resize": resize, "rbd trash ls": trash,
     "rbd config image set": set_limit, "rbd config image remove": remove_limit, "rbd namespace ls": namespaces,
     "rados lock get": lock, "rados lock info": lock_info, "rados lock break": unlock, "rados rm": remove_object,
-    "rados listomapkeys": object_keys,
+    "rados listomapkeys": object_keys, "rados listomapvals": all_entries, "rados getomapval": entry, "rados setomapval": set_entry,
+    "rados rmomapkey": remove_entry,
 }
 OF_CLUSTER = {"rbd import": create, "rbd clone": clone, "rbd config pool ls": pool_options}
 

@@ -18,7 +18,7 @@ fn attach(it: &Fixture, id: &VolumeId, publish: &Map) -> Result<BlockDevice> {
         },
         &|_| Ok(()),
     );
-    attached.map(|Attachment::Block(device)| device)
+    attached.map(|attached| attached.device().unwrap().clone())
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn attach(it: &Fixture, volume: &Volume, publish: &Map) -> Result<BlockDevice> {
         },
         &|_| Ok(()),
     );
-    attached.map(|Attachment::Block(device)| device)
+    attached.map(|attached| attached.device().unwrap().clone())
 }
 
 fn device_size(device: &BlockDevice) -> u64 {

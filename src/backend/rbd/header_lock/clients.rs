@@ -8,9 +8,9 @@
 
 use serde_json::{Value, json};
 
+use crate::backend::ceph::publication::NodePublication;
+use crate::backend::ceph::publication::text::{self, word};
 use crate::backend::rbd::context::{Identity, Pool};
-use crate::backend::rbd::header_lock::publication::NodePublication;
-use crate::backend::rbd::header_lock::text::{self, word};
 use crate::backend::rbd::tool::{LockHolder, LockRequest, LockTarget, Locked};
 use crate::error::{Error, Result};
 

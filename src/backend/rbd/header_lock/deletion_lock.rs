@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::backend::ceph::publication::text::{self, word};
 use crate::backend::rbd::context::{Context, Pool};
-use crate::backend::rbd::header_lock::text::{self, word};
 use crate::backend::rbd::tool::{LockHolder, LockRequest, LockTarget, Locked};
 use crate::clock;
 use crate::error::{Error, Result};

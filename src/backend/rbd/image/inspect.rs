@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::UNIX_EPOCH;
 
+use crate::backend::ceph::publication::{PublicationLock, Stage};
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::header_lock::publication::{PublicationLock, Stage};
 use crate::backend::rbd::image::find::{ImageWithRecord, find_volume, last_known, with_record};
 use crate::backend::rbd::image::record::Record;
 use crate::backend::rbd::mirror::replicated;

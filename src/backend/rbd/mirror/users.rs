@@ -1,8 +1,8 @@
 //! The users of a volume, whose image must not change under them.
 
+use crate::backend::ceph::publication::PublicationLock;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::header_lock::deletion_lock::{self, Acquired};
-use crate::backend::rbd::header_lock::publication::PublicationLock;
 use crate::backend::rbd::tool::{ImageInfo, LockHolder, LockTarget};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;

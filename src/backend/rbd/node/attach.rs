@@ -218,7 +218,7 @@ impl NodeDriver for Node {
     ) -> Result<Attachment> {
         names::refuse_internal(id)?;
         let published = PublishContext::from_map(wanted.publish)?;
-        let found = found.map(|Attachment::Block(device)| device);
+        let found = found.map(Attachment::device).transpose()?;
         let meant = published.as_ref().map(|published| &published.image_id).or(id.incarnation.as_ref());
         if let Some(device) = found.filter(|device| meant.is_none_or(|meant| *meant == device.image))
             && self.is_usable(device, published.as_ref(), wanted)
@@ -287,7 +287,7 @@ impl NodeDriver for Node {
     }
 
     fn grow(&self, call: &Call, id: &VolumeId, attachment: &Attachment, least: u64) -> Result<()> {
-        let Attachment::Block(device) = attachment;
+        let device = attachment.device()?;
         self.mapper.refresh(call, device, least).map_err(|error| error.context(format_args!("volume {id}")))
     }
 
@@ -299,7 +299,7 @@ impl NodeDriver for Node {
         (attachment, attached_for): (&Attachment, &str),
         wanted: &NodeContext<'_>,
     ) -> Result<Condition> {
-        let Attachment::Block(device) = attachment;
+        let device = attachment.device()?;
         let told = PublishContext::from_map(wanted.publish)?;
         if told.as_ref().is_some_and(|told| told.image_id != device.image) {
             return Ok(Some("its image was replaced by another one".to_string()));
@@ -330,9 +330,10 @@ impl NodeDriver for Node {
 
     /// Callers ask only about volumes in use, so a volume without a device has lost it.
     fn condition(&self, call: &Call, id: &VolumeId) -> Result<Condition> {
-        let Some(Attachment::Block(device)) = self.attached(id)? else { return Ok(Some(LOST.to_string())) };
-        match self.mapper.condition(&device) {
-            None if !self.mapper.sees_watch(&device) => Ok(self.shut_out(call, id, &device)),
+        let Some(attachment) = self.attached(id)? else { return Ok(Some(LOST.to_string())) };
+        let device = attachment.device()?;
+        match self.mapper.condition(device) {
+            None if !self.mapper.sees_watch(device) => Ok(self.shut_out(call, id, device)),
             known => Ok(known),
         }
     }

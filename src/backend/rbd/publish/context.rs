@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::backend::rbd::header_lock::publication::NodePublication;
+use crate::backend::ceph::publication::NodePublication;
 use crate::backend::rbd::image::find::ImageWithRecord;
 use crate::backend::rbd::node::Mounter;
 use crate::backend::rbd::tool::ImageInfo;

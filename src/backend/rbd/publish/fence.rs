@@ -17,9 +17,9 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::backend::ceph::publication::{NodePublication, PublicationLock, Stage};
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::header_lock::clients::{Client, Clients, KnownClient, note_shut_out};
-use crate::backend::rbd::header_lock::publication::{NodePublication, PublicationLock, Stage};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Watcher};
 use crate::error::{Error, Result};
 

@@ -7,8 +7,9 @@
 
 use std::time::Duration;
 
+use crate::backend::ceph::publication::request::{Request, nonce, while_client_waits};
+use crate::backend::ceph::publication::{NodePublication, PublicationLock, Stage, WHILE_ASKING};
 use crate::backend::rbd::context::{Context, Pool};
-use crate::backend::rbd::header_lock::publication::{NodePublication, PublicationLock, Stage, WHILE_ASKING};
 use crate::backend::rbd::image::find::{existing_volume, with_record};
 use crate::backend::rbd::image::layout::why_read_only;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, addresses, await_dead, staying_watchers, users};
@@ -16,7 +17,7 @@ use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::publish::context::PublishContext;
 use crate::backend::rbd::publish::fence::{Owner, shut_out_dead_owner, shut_out_ended};
 use crate::backend::rbd::publish::stray::{Stray, remove_stray};
-use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Locked, Watcher};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Watcher};
 use crate::backend::{self, PublishedBy};
 use crate::clock;
 use crate::csi::{Capability, Map};
@@ -24,7 +25,7 @@ use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, VolumeId};
 use crate::secrets::Secrets;
-use crate::sys::{address, random};
+use crate::sys::address;
 
 /// An attempt to publish a volume.
 struct Attempt<'a> {
@@ -168,45 +169,20 @@ impl Attempt<'_> {
         }
     }
 
-    /// Takes the lock, unless the caller has given up: by then another controller may have unpublished the
-    /// volume, and no further unpublish request would follow.
-    fn lock(&self, stage: Stage) -> Result<()> {
-        let client = self.pool.call.progress().clone();
-        let call = self.pool.call.only_while(move || !client.expired());
-        match self.pool.with_call(&call).lock(self.header(), &self.wanted.request(stage))? {
-            Locked::Now => Ok(()),
-            Locked::Held => {
-                self.admitting_locks()?;
-                Err(Error::unavailable(format!(
-                    "volume {} was published to another node during this call: try again",
-                    self.id
-                )))
-            }
-        }
+    /// The request for the lock, within `call`.
+    fn with_request<T>(&self, call: &Call, act: impl FnOnce(&Request<'_>) -> Result<T>) -> Result<T> {
+        let pool = self.pool.with_call(call);
+        act(&Request { locks: &*pool, target: self.header(), volume: self.id, wanted: &self.wanted })
     }
 
-    /// The locks of the volume's publications.
-    ///
-    /// # Errors
-    /// If one of them does not admit this attempt.
+    /// Takes the lock, unless the caller has given up.
+    fn lock(&self, stage: Stage) -> Result<()> {
+        self.with_request(&while_client_waits(self.pool.call), |request| request.lock(stage))
+    }
+
+    /// [`Request::admitting_locks`]
     fn admitting_locks(&self) -> Result<Vec<PublicationLock>> {
-        let holders = self.pool.holders(self.header())?;
-        let read = |holder: &LockHolder| {
-            PublicationLock::read(holder)?.ok_or_else(|| {
-                Error::unavailable(format!(
-                    "is locked for {:?} by {} ({}): try again",
-                    holder.cookie, holder.description, holder.address
-                ))
-            })
-        };
-        let mut locks: Vec<Result<PublicationLock>> = holders.iter().map(read).collect();
-        // A given publication is a better reason for a refusal than one that is only being checked.
-        locks
-            .sort_by_key(|lock| lock.as_ref().is_ok_and(|lock| lock.stage == Stage::Asking) || lock.is_err());
-        let admitted = |lock: PublicationLock| lock.admit(&self.wanted).map(|()| lock);
-        let locks: Result<Vec<PublicationLock>> =
-            locks.into_iter().map(|lock| lock.and_then(admitted)).collect();
-        locks.map_err(|error| error.context(format_args!("volume {}", self.id)))
+        self.with_request(self.pool.call, |request| request.admitting_locks())
     }
 
     /// The image, if it is still the one whose header was locked. The lock keeps it from being deleted.
@@ -260,22 +236,7 @@ impl Attempt<'_> {
     }
 
     fn release(&self, stage: Stage) -> Result<()> {
-        let wanted = self.wanted.request(stage);
-        for holder in self.pool.holders(self.header())? {
-            if holder.cookie == wanted.cookie && holder.description == wanted.description {
-                self.pool.unlock(self.header(), &holder)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The nonce of a publication: that of a lock that the node has already, perhaps from an earlier attempt, or
-/// a new one.
-fn nonce<'a>(mut locks: impl Iterator<Item = &'a PublicationLock>) -> Result<String> {
-    match locks.find(|lock| !lock.publication.nonce.is_empty()) {
-        Some(lock) => Ok(lock.publication.nonce.clone()),
-        None => random::hex(8).map_err(|error| Error::io("get random digits", &error)),
+        self.with_request(self.pool.call, |request| request.release(stage))
     }
 }
 

@@ -2,9 +2,9 @@
 //! ends; then the clients that got the image by it and have not given it back are shut out
 //! ([`fence`](super::fence)).
 
+use crate::backend::ceph::publication::{PublicationLock, Stage};
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::header_lock::clients::{Client, Clients};
-use crate::backend::rbd::header_lock::publication::{PublicationLock, Stage};
 use crate::backend::rbd::image::find::find_volume;
 use crate::backend::rbd::publish::fence::{of_namesakes, shut_out_dead_owner, shut_out_ended};
 use crate::backend::rbd::publish::stray::{Stray, remove_stray};

@@ -158,7 +158,7 @@ pub(super) fn attach_in(
         NodeContext { volume: &volume, publish: told, secrets: &secrets, capability, read_only: false };
     let found = rbd.node().attached(id)?;
     let attached = rbd.node().attach(call, id, found.as_ref(), &context, &|_| Ok(()));
-    let crate::backend::Attachment::Block(device) = attached?;
+    let device = attached?.device()?.clone();
     Ok(device.path)
 }
 

@@ -30,9 +30,7 @@ pub use self::types::{
     ListedSnapshot, Made, NewClone, NewImage, OBJECT_MAP, Parent, PoolOptions, Removed, RemovedByNumber,
     Renamed, SnapshotInfo, Trashed, Watcher, largest_size,
 };
-pub use crate::backend::ceph::locks::{
-    BindLocks, LockHolder, LockRequest, LockState, LockTarget, LockTool, Locked,
-};
+pub use crate::backend::ceph::locks::{BindLocks, LockHolder, LockRequest, LockTarget, LockTool, Locked};
 
 /// Images, by name or by id.
 pub trait ImageTool {

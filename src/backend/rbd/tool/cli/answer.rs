@@ -7,6 +7,7 @@
 use serde::de::DeserializeOwned;
 
 use super::{CommandTool, PoolCommands};
+use crate::backend::ceph::objects::{ABSENT, Rados, says};
 use crate::backend::ceph::{ClusterAccess, ClusterTool, Failure, PoolRef, Reason, read};
 use crate::backend::rbd::tool::{Changed, ImageRef, Layout};
 use crate::clusters::Cluster;
@@ -14,20 +15,12 @@ use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Output};
 
-/// How the tools say ENOENT.
-pub(super) const ABSENT: &str = "(2) No such file or directory";
-
 /// What `rbd` says where it finds no image to open.
 pub(super) const NOT_OPENED: &str = "error opening image";
 
 /// Whether the command ended with `status`.
 pub(super) fn is(failure: &Failure, status: i32) -> bool {
     failure.status() == Some(status)
-}
-
-/// Whether both of these were written.
-pub(super) fn says(failure: &Failure, what: &str, why: &str) -> bool {
-    failure.says(what) && failure.says(why)
 }
 
 /// Whether `rbd` reports that the command's object is absent, in one of the `pieces` that say what was tried.
@@ -88,12 +81,22 @@ impl CommandTool {
     }
 }
 
-impl PoolCommands<'_> {
-    /// Runs a command.
-    pub(super) fn run(&self, cmd: Cmd) -> Result<Output, Failure> {
+impl Rados for PoolCommands<'_> {
+    fn at(&self) -> &PoolRef {
+        self.at
+    }
+
+    fn run(&self, cmd: Cmd) -> Result<Output, Failure> {
         self.tool.run(self.call, &self.at.access, cmd)
     }
 
+    /// The failure is about something that was made in the pool and namespace.
+    fn error(&self, failure: Failure, doing: &str) -> Error {
+        self.error_for(NeededFor::Existing, failure).context(doing)
+    }
+}
+
+impl PoolCommands<'_> {
     /// Runs a question about an image. If the image is removed after it was opened, the failure has many
     /// texts; a repeated question finds it absent.
     fn ask(&self, cmd: Cmd) -> Result<Output, Failure> {
@@ -149,11 +152,6 @@ impl PoolCommands<'_> {
             Err(failure) if absent(&failure, &["failed to remove "]) => Ok(Changed::Done),
             Err(failure) => Err(self.error(failure, &format!("{doing} of image {}", self.path(image)))),
         }
-    }
-
-    /// The error for a failure of `doing`, which is about something that was made in the pool and namespace.
-    pub(super) fn error(&self, failure: Failure, doing: &str) -> Error {
-        self.error_for(NeededFor::Existing, failure).context(doing)
     }
 
     fn error_for(&self, needed: NeededFor, failure: Failure) -> Error {

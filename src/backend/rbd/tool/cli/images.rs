@@ -7,7 +7,8 @@ use super::answer::{NOT_OPENED, absent, is};
 use super::options;
 use super::output::{InfoOutput, Row, StatusOutput, entries, read};
 use super::stream::empty_image;
-use super::{PoolCommands, destination, osd_command};
+use super::{PoolCommands, destination};
+use crate::backend::ceph::objects::Rados;
 use crate::backend::rbd::tool::{
     Changed, ImageInfo, ImageRef, ImageTool, Layout, Limits, ListedImage, Made, NewImage, PoolOptions,
     Removed, Renamed, Watcher,
@@ -55,7 +56,7 @@ impl ImageTool for PoolCommands<'_> {
     /// first have the size of an object.
     fn create(&self, image: &NewImage<'_>) -> Result<Made> {
         let words = ["import", "--no-progress", "--export-format=2", "--path=/proc/self/fd/0"];
-        let cmd = osd_command(self.at, Tool::Rbd, Class::Change).args(words);
+        let cmd = self.at.access.osd_command(Tool::Rbd, Class::Change).args(words);
         let cmd = cmd.args(destination(self.at, image.name)?).args(layout(image.layout));
         let cmd = cmd.stdin(empty_image(image.size, image.metadata)).stdin_length(image.size);
         match self.run(cmd) {

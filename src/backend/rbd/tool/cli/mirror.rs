@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::answer::{ABSENT, is, says};
+use super::answer::is;
 use super::mirror_output::{JournalOutput, PoolOutput, PoolStatusOutput, ScheduleOutput, StatusOutput};
 use super::output::{SnapOutput, read};
 use super::{PoolCommands, source};
 use crate::backend::MirroringMode;
+use crate::backend::ceph::objects::{ABSENT, Rados, says};
 use crate::backend::ceph::{Failure, PoolRef};
 use crate::backend::rbd::tool::{ImageRef, MirrorPool, MirrorSnapshot, MirrorStatus, MirrorTool, Promoted};
 use crate::backend::replication::Schedule;

@@ -12,10 +12,8 @@
 
 mod answer;
 mod images;
-mod locks;
 mod mirror;
 pub(crate) mod mirror_output;
-mod objects;
 mod options;
 mod output;
 mod pools;
@@ -73,22 +71,11 @@ impl fmt::Debug for CommandTool {
 /// How long it takes to end a command that has used up its time.
 const KILL: Duration = Duration::from_secs(5);
 
-/// How long a change may wait for an OSD each time, in seconds. Without this limit a command waits for ever,
-/// and reports no reason, if the pool is full or the OSDs are away. The limit is longer than the failover of
-/// an OSD, and than the time after which the owner of an image's lock is given up.
-const OSD_TIMEOUT: &str = "--rados-osd-op-timeout=40";
-
-/// A command of a tool that talks to OSDs.
-fn osd_command(at: &PoolRef, tool: Tool, class: Class) -> Cmd {
-    let cmd = at.access.command(tool, class);
-    if matches!(class, Class::Change | Class::Lasting) { cmd.arg(OSD_TIMEOUT) } else { cmd }
-}
-
 impl PoolCommands<'_> {
     /// `rbd` with its words, in the pool and namespace.
     fn rbd(&self, class: Class, words: &[&str]) -> Cmd {
         let PoolRef { pool, namespace, .. } = self.at;
-        let cmd = osd_command(self.at, Tool::Rbd, class).args(words).arg(format!("--pool={pool}"));
+        let cmd = self.at.access.osd_command(Tool::Rbd, class).args(words).arg(format!("--pool={pool}"));
         // An empty value is refused.
         if namespace.is_empty() { cmd } else { cmd.arg(format!("--namespace={namespace}")) }
     }
@@ -100,12 +87,6 @@ impl PoolCommands<'_> {
             ImageRef::Id(id) => format!("--image-id={id}"),
         };
         Ok(self.rbd(class, words).arg(option))
-    }
-
-    /// `pool/namespace/name`, for messages.
-    fn path(&self, name: impl fmt::Display) -> String {
-        let PoolRef { pool, namespace, .. } = self.at;
-        if namespace.is_empty() { format!("{pool}/{name}") } else { format!("{pool}/{namespace}/{name}") }
     }
 }
 

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
+use super::PoolCommands;
 use super::answer::lacks_pool;
 use super::output::read;
-use super::{PoolCommands, osd_command};
+use crate::backend::ceph::objects::Rados;
 use crate::backend::rbd::tool::PoolOptions;
 use crate::error::Result;
 use crate::exec::{Class, Tool};
@@ -36,7 +37,7 @@ struct OptionRow {
 pub(super) fn pool_options(cli: &PoolCommands<'_>) -> Result<Option<PoolOptions>> {
     let pool = &cli.at.pool;
     let words = ["config", "pool", "ls", "--format=json", pool];
-    match cli.run(osd_command(cli.at, Tool::Rbd, Class::Question).args(words)) {
+    match cli.run(cli.at.access.osd_command(Tool::Rbd, Class::Question).args(words)) {
         Ok(output) => Ok(Some(options(read("rbd config pool ls", &output.stdout)?))),
         Err(failure) if lacks_pool(&failure) => Ok(None),
         Err(failure) => Err(cli.error(failure, &format!("read the options of pool {pool}"))),

@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use super::CommandTool;
 use super::answer::{NeededFor, lacks_pool, no_pool};
+use crate::backend::ceph::objects::Rados;
 use crate::backend::ceph::{ClusterTool, FreeSpace, Monitors, PoolRef, read};
 use crate::dispatch::Call;
 use crate::error::Result;

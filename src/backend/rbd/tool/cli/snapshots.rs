@@ -6,6 +6,7 @@ use super::answer::{NOT_OPENED, absent, is, missing_data_pool};
 use super::images::layout;
 use super::output::SnapOutput;
 use super::{PoolCommands, destination};
+use crate::backend::ceph::objects::Rados;
 use crate::backend::rbd::tool::{
     Changed, ImageRef, Made, NewClone, Removed, RemovedByNumber, SnapshotInfo, SnapshotTool,
 };

@@ -3,6 +3,7 @@
 use super::PoolCommands;
 use super::answer::{absent, is};
 use super::output::read;
+use crate::backend::ceph::objects::Rados;
 use crate::backend::rbd::tool::{ImageRef, Removed, TrashTool, Trashed};
 use crate::error::Result;
 use crate::exec::Class;

@@ -1,6 +1,7 @@
 //! Locks on objects.
 
 use super::*;
+use crate::backend::ceph::locks::LockState;
 
 fn request(cookie: &str, shared: Option<&str>) -> LockRequest {
     let (cookie, shared) = (cookie.to_string(), shared.map(str::to_string));

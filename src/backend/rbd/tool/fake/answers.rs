@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use super::state::{Disk, Link, State, path};
 use super::{FakeCluster, FakePool, Fault};
+use crate::backend::ceph::locks::LockState;
 use crate::backend::ceph::monitor::fake::text;
 use crate::backend::ceph::monitor::{Asker, Command};
 use crate::backend::ceph::{ClusterTool, Failure, FreeSpace, Monitors, PoolRef};
 use crate::backend::rbd::tool::{
-    Changed, ImageInfo, ImageRef, ImageTool, Limits, ListedImage, LockHolder, LockRequest, LockState,
-    LockTarget, LockTool, Locked, Made, NewClone, NewImage, PoolOptions, PoolTool, RbdTool, Removed,
-    RemovedByNumber, Renamed, SnapshotInfo, SnapshotTool, TrashTool, Trashed, Watcher,
+    Changed, ImageInfo, ImageRef, ImageTool, Limits, ListedImage, LockHolder, LockRequest, LockTarget,
+    LockTool, Locked, Made, NewClone, NewImage, PoolOptions, PoolTool, RbdTool, Removed, RemovedByNumber,
+    Renamed, SnapshotInfo, SnapshotTool, TrashTool, Trashed, Watcher,
 };
 use crate::dispatch::Call;
 use crate::error::{Error, Result};

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::object::{Lock, Object};
 use super::state::State;
 use crate::backend::ceph::PoolRef;
-use crate::backend::rbd::tool::{LockHolder, LockRequest, LockState, LockTarget, Locked};
+use crate::backend::ceph::locks::LockState;
+use crate::backend::rbd::tool::{LockHolder, LockRequest, LockTarget, Locked};
 use crate::error::{Error, Result};
 
 fn key(at: &PoolRef, on: LockTarget<'_>) -> (String, String, Object) {

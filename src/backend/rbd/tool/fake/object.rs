@@ -36,7 +36,7 @@ impl Object {
             LockTarget::Owner(id) => Self::Owner(id.to_string()),
             LockTarget::BareName(name) => Self::BareName(name.to_string()),
             LockTarget::SnapshotName(digits) => Self::Name(digits.to_string()),
-            LockTarget::VolumeName(digits) => Self::Claim(digits.to_string()),
+            LockTarget::VolumeName(name) | LockTarget::Subvolume(name) => Self::Claim(name.to_string()),
         }
     }
 }

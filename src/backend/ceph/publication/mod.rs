@@ -1,4 +1,5 @@
-//! The locks by which a volume is published: to which node, and how it will be used there.
+//! The locks by which a volume is published: to which node, and how it will be used there. They are on the object
+//! that a volume has in its cluster: the header of its image, or an object named after its subvolume.
 //!
 //! The cluster grants the lock only to holders with the same tag. The tag is the mode; for a single node, it
 //! also names the node and the use. So a single-node volume is held by one node and in one way, but every
@@ -8,10 +9,14 @@
 //! "nonce":"0123456789abcdef","read_only":false,"stage":"given"},"version":1}`. Its words are defined here,
 //! where they are written and read, and never change.
 
+pub(crate) mod deletion;
+pub(crate) mod request;
+pub(crate) mod text;
+
 use serde_json::{Value, json};
 
-use crate::backend::rbd::header_lock::text::{self, word};
-use crate::backend::rbd::tool::{LockHolder, LockRequest};
+use self::text::word;
+use super::locks::{LockHolder, LockRequest};
 use crate::backend::{self, PublishedBy};
 use crate::csi::{Access, Mode};
 use crate::error::{Error, Result};

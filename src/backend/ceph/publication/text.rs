@@ -2,16 +2,16 @@
 //! `{"deletion":{"controller":"0000aaaa"},"version":1}`. Only the description is JSON: the cluster compares
 //! tags and cookies by their bytes, so these are fixed words.
 //!
-//! An image with a description of a later version counts as in use: it is neither changed nor removed.
+//! A volume with a description of a later version counts as in use: it is neither changed nor removed.
 
 use serde_json::{Value, json};
 
+use crate::backend::ceph::locks::LockHolder;
 use crate::backend::creation_record::{VERSION, read_shared};
-use crate::backend::rbd::tool::LockHolder;
 use crate::error::{Kind, Result};
 
 /// The description of a lock of this kind.
-pub(super) fn write(kind: &str, said: Value) -> String {
+pub(crate) fn write(kind: &str, said: Value) -> String {
     json!({ "version": VERSION, kind: said }).to_string()
 }
 
@@ -19,7 +19,7 @@ pub(super) fn write(kind: &str, said: Value) -> String {
 ///
 /// # Errors
 /// Precondition: a later version has written it.
-pub(super) fn read(holder: &LockHolder, kind: &str) -> Result<Option<Value>> {
+pub(crate) fn read(holder: &LockHolder, kind: &str) -> Result<Option<Value>> {
     match read_shared::<Value>(&holder.description) {
         Ok(text) => Ok(text.get(kind).cloned()),
         Err(error) if error.kind() == Kind::Internal => Ok(None),
@@ -28,7 +28,7 @@ pub(super) fn read(holder: &LockHolder, kind: &str) -> Result<Option<Value>> {
 }
 
 /// The text under `key`; empty if there is none.
-pub(super) fn word<'a>(said: &'a Value, key: &str) -> &'a str {
+pub(crate) fn word<'a>(said: &'a Value, key: &str) -> &'a str {
     said.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 

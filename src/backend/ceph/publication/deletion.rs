@@ -1,0 +1,124 @@
+//! The lock under which a volume is deleted: an exclusive lock on its object, the same one by which it is
+//! published to nodes.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::text::{self, word};
+use crate::backend::ceph::locks::{LockHolder, LockRequest, LockTarget, LockTool, Locked};
+use crate::clock;
+use crate::dispatch::Call;
+use crate::error::{Error, Result};
+use crate::ids::DELETER;
+
+/// The kind of its description.
+const KIND: &str = "deletion";
+
+/// A controller that deletes, within a call.
+pub(crate) struct Deleter<'a> {
+    pub locks: Box<dyn LockTool + 'a>,
+    pub call: &'a Call,
+    /// The tag of the controller.
+    pub tag: &'a str,
+    pub times: DeletionTimes,
+}
+
+/// How long a deletion may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeletionTimes {
+    /// How long to wait for a deletion by another controller, and the pause between two looks.
+    pub wait: Duration,
+    pub poll: Duration,
+    /// The longest time between taking the lock and starting the removal.
+    pub decision: Duration,
+    /// How long the lock lasts. A removal that was started under it has ended by then. If a controller died for
+    /// good, others wait this long.
+    pub lifetime: Duration,
+}
+
+/// The result of a request for the lock.
+#[derive(Debug)]
+pub(crate) enum Acquired {
+    /// We hold it. What works by name may begin until then, by [`clock::since_boot`].
+    Until(Duration),
+    /// The volume is published to these nodes.
+    Published(Vec<LockHolder>),
+    /// Another controller holds it, and keeps it.
+    HeldElsewhere,
+}
+
+impl Deleter<'_> {
+    /// Takes the lock on `what`, even if there is no such object: the caller looks afterwards.
+    pub fn acquire(&self, target: LockTarget<'_>, what: &str) -> Result<Acquired> {
+        let request = LockRequest {
+            cookie: DELETER.into(),
+            description: text::write(KIND, json!({ "controller": self.tag })),
+            shared: None,
+            seconds: Some(self.times.lifetime.as_secs()),
+        };
+        let (times, what) = (self.times, format!("another controller that deletes {what}"));
+        let acquired =
+            self.call.wait_for(what, times.wait, times.poll, || self.try_acquire(target, &request))?;
+        Ok(acquired.unwrap_or(Acquired::HeldElsewhere))
+    }
+
+    /// Takes the lock; None if it is to be tried again: another controller holds it, or its dead holder has just
+    /// lost it.
+    fn try_acquire(&self, target: LockTarget<'_>, request: &LockRequest) -> Result<Option<Acquired>> {
+        // Read before the lock is taken, so the lock never ends earlier than assumed.
+        let until = clock::since_boot() + self.times.decision;
+        if self.locks.lock(target, request)? == Locked::Now {
+            return Ok(Some(Acquired::Until(until)));
+        }
+        let holders = self.locks.holders(target)?;
+        let controllers: Vec<Option<String>> = holders.iter().map(controller).collect::<Result<_>>()?;
+        match controllers.iter().position(|controller| controller.as_deref() == Some(self.tag)) {
+            // This daemon does one thing at a time with a volume, so the process that took the lock is dead; or
+            // it is done, and the volume is retained.
+            Some(dead) => self.locks.unlock(target, &holders[dead]).map(|()| None),
+            None if controllers.iter().any(Option::is_none) => Ok(Some(Acquired::Published(holders))),
+            None => Ok(None),
+        }
+    }
+
+    /// Gives the lock back, so that `what` can be published. If that fails, the lock expires by itself.
+    pub fn release(&self, target: LockTarget<'_>, what: &str) {
+        if let Err(error) = self.unlock_own(target) {
+            let seconds = self.times.lifetime.as_secs();
+            log::warn!("{what} cannot be published for up to {seconds} s: {error}");
+        }
+    }
+
+    /// Gives back this controller's lock on `target`.
+    pub fn unlock_own(&self, target: LockTarget<'_>) -> Result<()> {
+        self.locks.holders(target)?.iter().try_for_each(|holder| match controller(holder)? {
+            Some(tag) if tag == self.tag => self.locks.unlock(target, holder),
+            _ => Ok(()),
+        })
+    }
+
+    /// The refusal of what another controller is removing or changing.
+    pub fn held_elsewhere(&self) -> Error {
+        Error::unavailable(format!(
+            "another controller is removing or changing it, or died of it: try again, {} s from now at the latest it \
+             is free",
+            self.times.lifetime.as_secs()
+        ))
+    }
+}
+
+/// The controller that holds a lock to remove or change something; None for a lock with another purpose.
+fn controller(holder: &LockHolder) -> Result<Option<String>> {
+    let said = text::read(holder, KIND)?;
+    Ok(said.filter(|_| holder.cookie == DELETER).map(|said| word(&said, "controller").to_string()))
+}
+
+/// The refusal to delete what is published to nodes.
+pub(crate) fn is_published(holders: &[LockHolder]) -> Error {
+    let names: Vec<String> = holders.iter().map(|holder| format!("{:?}", holder.cookie)).collect();
+    Error::precondition(format!(
+        "it is published to {}: unpublish it with ControllerUnpublishVolume first",
+        names.join(", ")
+    ))
+}

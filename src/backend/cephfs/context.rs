@@ -1,0 +1,208 @@
+//! What the operations of this backend share, and their way into a cluster and a file system.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::Served;
+use crate::backend::ceph::cache::Cache;
+use crate::backend::ceph::claim::Name;
+use crate::backend::ceph::locks::LockTarget;
+use crate::backend::ceph::objects::BindObjects;
+use crate::backend::ceph::placement::known;
+use crate::backend::ceph::publication::deletion::{Deleter, DeletionTimes};
+use crate::backend::ceph::{ClusterAccess, Monitors, PoolRef};
+use crate::backend::cephfs::index::Index;
+use crate::backend::cephfs::names::{NAME, NAMESPACE, is_plain};
+use crate::backend::cephfs::subvolumes::{FileSystem, Manager, Subvolumes};
+use crate::clusters::Clusters;
+use crate::dispatch::Call;
+use crate::error::{Error, Result};
+use crate::ids::{self, Place, VolumeId};
+use crate::secrets::Secrets;
+
+/// How long the file systems of a cluster are remembered.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// How long to wait for each thing in a cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Timing {
+    /// Deletions.
+    pub deletion: DeletionTimes,
+    /// How long another controller's claim of a name is watched before it counts as dead.
+    pub claim_grace: Duration,
+    /// A manager that answered within this time has not died meanwhile: another needs longer to start.
+    pub same_manager: Duration,
+    /// A volume that has been in the making for longer is not made any more.
+    pub abandoned: Duration,
+    /// The pause between two searches for leftovers.
+    pub sweep_interval: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            deletion: DeletionTimes {
+                wait: Duration::from_secs(5),
+                poll: Duration::from_millis(500),
+                decision: Duration::from_secs(60),
+                lifetime: Duration::from_secs(5 * 60),
+            },
+            claim_grace: Duration::from_secs(10),
+            same_manager: Duration::from_secs(1),
+            abandoned: Duration::from_secs(24 * 60 * 60),
+            sweep_interval: Duration::from_secs(60 * 60),
+        }
+    }
+}
+
+/// What operations share.
+pub(crate) struct Context {
+    pub clusters: Arc<Clusters>,
+    pub monitors: Arc<dyn Monitors>,
+    pub objects: Arc<dyn BindObjects>,
+    /// The tag of this controller.
+    pub tag: String,
+    pub timing: Timing,
+    file_systems: Cache<String, Arc<Vec<FileSystem>>>,
+}
+
+/// A file system and a group within one call, and the pool with its index.
+pub(crate) struct Fs<'a> {
+    pub context: &'a Context,
+    pub call: &'a Call,
+    /// The place, with the name of the file system.
+    pub place: Place,
+    pub file_system: FileSystem,
+    /// The metadata pool, with the namespace of cephlet's objects.
+    pub registry: PoolRef,
+}
+
+impl Context {
+    pub fn new(
+        clusters: Arc<Clusters>,
+        (monitors, objects): (Arc<dyn Monitors>, Arc<dyn BindObjects>),
+        tag: String,
+        timing: Timing,
+    ) -> Self {
+        Self { clusters, monitors, objects, tag, timing, file_systems: Cache::for_at_most(REMEMBERED) }
+    }
+
+    /// The place as locks name it: a cluster may have several names, and a request may leave the file system
+    /// out.
+    pub fn canonical(&self, place: &Place) -> Place {
+        Place { cluster: self.clusters.canonical(&place.cluster), pool: String::new(), ..place.clone() }
+    }
+
+    /// Whether cephlet's volumes may exist at a place. If the configuration cannot be read, they may.
+    pub fn serves(&self, place: &Place) -> Served {
+        match self.clusters.find(&place.cluster) {
+            Ok(None) => Served::NotSetUp,
+            Ok(Some(_)) | Err(_) => Served::Here,
+        }
+    }
+
+    /// Runs `act` in the file system and group of a place, reached with a request's secrets or the cluster's own
+    /// key.
+    pub fn within<T>(
+        &self,
+        call: &Call,
+        (place, secrets): (&Place, &Secrets),
+        act: impl FnOnce(&Fs<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let access = ClusterAccess::new(known(&self.clusters, &place.cluster)?, secrets)?;
+        let file_system = self.file_system(call, &access, &place.pool)?;
+        act(&self.at(call, access, file_system, &place.namespace))
+    }
+
+    /// A group of a file system.
+    pub fn at<'a>(&'a self, call: &'a Call, access: ClusterAccess, fs: FileSystem, group: &str) -> Fs<'a> {
+        let (pool, namespace) = (fs.metadata_pool.clone(), NAMESPACE.to_string());
+        let place = Place {
+            backend: NAME.into(),
+            cluster: access.cluster.name.clone(),
+            pool: fs.name.clone(),
+            namespace: group.to_string(),
+        };
+        Fs { context: self, call, place, file_system: fs, registry: PoolRef { access, pool, namespace } }
+    }
+
+    /// The file systems of a cluster.
+    pub fn file_systems(&self, call: &Call, access: &ClusterAccess) -> Result<Arc<Vec<FileSystem>>> {
+        let manager = Manager { monitors: &*self.monitors, call, access };
+        self.file_systems.get_or_ask(access.cluster.name.clone(), || manager.file_systems().map(Arc::new))
+    }
+
+    /// The file system of this name; without a name, the only one.
+    fn file_system(&self, call: &Call, access: &ClusterAccess, name: &str) -> Result<FileSystem> {
+        let (all, cluster) = (self.file_systems(call, access)?, &access.cluster.name);
+        let found = match (name, all.as_slice()) {
+            ("", [only]) => Some(only),
+            ("", []) => None,
+            ("", several) => {
+                let names: Vec<&str> = several.iter().map(|fs| fs.name.as_str()).collect();
+                return Err(Error::invalid(format!(
+                    "the parameter \"fsName\" is missing: cluster {cluster:?} has several file systems, {}",
+                    names.join(", ")
+                )));
+            }
+            (name, all) => all.iter().find(|fs| fs.name == name),
+        };
+        found.cloned().ok_or_else(|| {
+            // It may just have been made.
+            self.file_systems.forget(cluster);
+            let which = if name.is_empty() { String::new() } else { format!(" {name:?}") };
+            Error::precondition(format!(
+                "cluster {cluster:?} has no file system{which}: `ceph fs ls` shows those that it has"
+            ))
+        })
+    }
+}
+
+impl Fs<'_> {
+    /// The subvolumes of the group.
+    pub fn subvolumes(&self) -> Subvolumes<'_> {
+        let Self { context, call, registry, .. } = self;
+        let manager = Manager { monitors: &*context.monitors, call, access: &registry.access };
+        Subvolumes { manager, fs: &self.place.pool, group: &self.place.namespace }
+    }
+
+    /// The index of the file system.
+    pub fn index(&self) -> Index<'_> {
+        Index(self.context.objects.objects(self.call, &self.registry))
+    }
+
+    /// This controller, when it deletes.
+    pub fn deleter(&self) -> Deleter<'_> {
+        let Self { context, call, registry, .. } = self;
+        let times = context.timing.deletion;
+        Deleter { locks: context.objects.locks(call, registry), call, tag: &context.tag, times }
+    }
+
+    /// The name of a subvolume in the index, in locks and in claims.
+    pub fn path(&self, subvolume: &str) -> String {
+        format!("{}/{subvolume}", self.place.namespace)
+    }
+
+    /// The claim of a volume's name, by the key of the request's name.
+    pub fn name<'a>(&'a self, key: &'a str) -> Name<'a> {
+        let (tag, grace) = (self.context.tag.as_str(), self.context.timing.claim_grace);
+        let target = LockTarget::VolumeName(key);
+        Name { tool: &*self.context.objects, call: self.call, at: &self.registry, target, tag, grace }
+    }
+
+    /// The ID of a volume that cephlet made.
+    pub fn id_of(&self, subvolume: &str) -> VolumeId {
+        VolumeId { place: self.place.clone(), object: subvolume.to_string(), incarnation: None }
+    }
+}
+
+/// Whether an ID can be that of a volume at all. The manager must not be asked about other names.
+pub(crate) fn may_exist(id: &VolumeId) -> bool {
+    let Place { pool, namespace, .. } = &id.place;
+    is_plain(&id.object) && is_plain(pool) && (namespace.is_empty() || is_plain(namespace))
+}
+
+/// Whether cephlet made the volume: then its name alone identifies it.
+pub(crate) fn is_drawn(id: &VolumeId) -> bool {
+    ids::undrawn(&id.object).is_some()
+}

@@ -1,0 +1,178 @@
+//! Making a volume.
+//!
+//! The manager makes a subvolume that exists once more, and may carry out a command minutes after the client
+//! that sent it has died. So names of subvolumes are drawn for each attempt and never used again, and the name of
+//! the request is [claimed](crate::backend::ceph::claim) for the subvolume that is whole first:
+//!
+//! 1. look which subvolume the name is claimed for; if it is a volume, it is the answer
+//! 2. write *making* to the index, under a drawn name
+//! 3. make the subvolume
+//! 4. claim the name for it; if it is claimed for another one meanwhile, remove this one and answer from that
+//! 5. write *whole* to the index
+//!
+//! | a crash after | leaves | ended by |
+//! |---|---|---|
+//! | 2, or in 3 | an entry *making*, perhaps with a subvolume | the sweep, after a day: a late command may still run |
+//! | 4 | a claim of a subvolume that is *making* | the repeat: the claim means that all is made, so it writes *whole* |
+
+use std::time::Instant;
+
+use crate::backend::ceph::claim::Description;
+use crate::backend::cephfs::FS_TYPE;
+use crate::backend::cephfs::context::Fs;
+use crate::backend::cephfs::delete::remove_unused;
+use crate::backend::cephfs::index::{Entry, State};
+use crate::backend::cephfs::parameters::Settings;
+use crate::backend::cephfs::size;
+use crate::backend::cephfs::subvolumes::{Made, NewSubvolume};
+use crate::backend::creation_record::{CreationRequest, Placed};
+use crate::backend::{NewVolume, Volume};
+use crate::error::{Error, Result};
+use crate::ids::{self, MAX_CEPHFS_PLACE, Place};
+
+/// Makes the volume, or finds the one that the same request made.
+pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
+    if new.source.is_some() {
+        return Err(Error::unimplemented(
+            "copies of CephFS volumes: make an empty volume, and copy its files",
+        ));
+    }
+    let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
+    refuse_long(&fs.place)?;
+    let size = size::of_new(&new.size)?;
+    if let Some(volume) = find_claimed(fs, new)? {
+        return Ok(volume);
+    }
+    let object = ids::drawn_object(&new.object)?;
+    let entry = Entry::new(
+        State::Making,
+        &fs.context.tag,
+        size,
+        Some(CreationRequest::new(new, Some(FS_TYPE.to_string()))),
+    );
+    let path = fs.path(&object);
+    fs.index().set(&path, &entry)?;
+    make(fs, &object, &NewSubvolume { size, ..settings.layout })?;
+    let (key, description) = (key_of(new)?, Description::new(&new.name, Placed::default()));
+    let name = fs.name(key);
+    let Some(share) = name.claim(&path, &description)? else {
+        // Another controller was faster. No client has heard of this subvolume.
+        remove_unused(fs, &object, &entry)?;
+        let found = find_claimed(fs, new)?;
+        return found.ok_or_else(|| {
+            Error::unavailable("another controller made and deleted it during this call: try again")
+        });
+    };
+    let entry = entry.become_state(State::Whole, &fs.context.tag);
+    fs.index().set(&path, &entry)?;
+    match name.confirm(&share)? {
+        true => Ok(volume(fs, &object, &entry)),
+        // Another controller may have answered with this one before the name was claimed anew, so it stays.
+        false => Err(Error::unavailable(format!(
+            "it took so long that its name was claimed for another subvolume: try again, and delete volume {} if no \
+             client knows it",
+            fs.id_of(&object)
+        ))),
+    }
+}
+
+/// The volume that the name is claimed for.
+fn find_claimed(fs: &Fs<'_>, new: &NewVolume) -> Result<Option<Volume>> {
+    let name = fs.name(key_of(new)?);
+    let Some(claim) = name.find()? else { return Ok(None) };
+    let prefix = fs.path("");
+    let Some(object) = claim.of.strip_prefix(&prefix) else {
+        return Err(Error::already_exists(format!(
+            "it exists as subvolume {:?} of file system {:?}, in another group than {:?}: name that group with the \
+             parameter subvolumeGroup, or choose another name",
+            claim.of, fs.place.pool, fs.place.namespace
+        )));
+    };
+    let Some(entry) = name.await_maker(&claim, || find_made(fs, object, new))? else { return Ok(None) };
+    match &entry.request {
+        Some(made) => match made.difference(new, entry.size, &|place| fs.context.canonical(place)) {
+            None => Ok(Some(volume(fs, object, &entry))),
+            Some(difference) => Err(Error::already_exists(format!("it exists: {difference}"))),
+        },
+        None => Ok(Some(volume(fs, object, &entry))),
+    }
+}
+
+/// The entry of the subvolume that a name is claimed for, if that is a volume. The name is claimed last, so
+/// nothing is missing but the state. Without an entry the index was lost, and gets it again.
+fn find_made(fs: &Fs<'_>, object: &str, new: &NewVolume) -> Result<Option<Entry>> {
+    let path = fs.path(object);
+    let known = match fs.index().get(&path)? {
+        Some(entry) if entry.state == State::Whole => return Ok(Some(entry)),
+        Some(entry) if entry.state == State::Deleted => return Ok(None),
+        known => known,
+    };
+    // Others may have finished and deleted it since: the subvolume itself tells.
+    let Some(present) = fs.subvolumes().info(object)? else { return Ok(None) };
+    let (tag, size) = (&fs.context.tag, present.size.unwrap_or_default());
+    let request =
+        || Some(CreationRequest::new(new, Some(FS_TYPE.to_string()))).filter(|_| new.size.admits(size));
+    let entry = known.map(|entry| entry.become_state(State::Whole, tag));
+    let entry = entry.unwrap_or_else(|| Entry::new(State::Whole, tag, size, request()));
+    fs.index().set(&path, &entry)?;
+    match fs.subvolumes().info(object)? {
+        Some(_) => Ok(Some(entry)),
+        None => fs.index().remove(&path).map(|()| None),
+    }
+}
+
+/// Makes a subvolume of a new name. If the manager may have died meanwhile, the subvolume may be one of the old
+/// form, without an id of its own; it is made again then.
+fn make(fs: &Fs<'_>, object: &str, wanted: &NewSubvolume) -> Result<()> {
+    let (subvolumes, begun) = (fs.subvolumes(), Instant::now());
+    if subvolumes.create(object, wanted)? == Made::NoGroup {
+        subvolumes.ensure_group()?;
+        if subvolumes.create(object, wanted)? == Made::NoGroup {
+            return Err(Error::unavailable("its group was removed during this call: try again"));
+        }
+    }
+    if begun.elapsed() < fs.context.timing.same_manager {
+        return Ok(());
+    }
+    match subvolumes.info(object)? {
+        Some(made) if made.uuid.is_some() => Ok(()),
+        _ => Err(Error::unavailable(format!(
+            "the manager has made only a part of subvolume {object:?}: try again, it is removed later"
+        ))),
+    }
+}
+
+/// The volume that cephlet made as this subvolume.
+pub(crate) fn volume(fs: &Fs<'_>, object: &str, entry: &Entry) -> Volume {
+    Volume {
+        id: fs.id_of(object),
+        size: entry.size,
+        context: Default::default(),
+        fs_type: Some(FS_TYPE.to_string()),
+        source: entry.request.as_ref().and_then(|request| request.source.clone()),
+        topology: Vec::new(),
+        published: Vec::new(),
+        read_only: None,
+        condition: None,
+        replication: None,
+    }
+}
+
+/// The key of the request's name.
+fn key_of(new: &NewVolume) -> Result<&str> {
+    ids::volume_key(&new.object)
+        .ok_or_else(|| Error::internal(format!("{:?} is no name of a volume's object", new.object)))
+}
+
+/// Refuses a place whose names make IDs too long, before anything is made there.
+fn refuse_long(place: &Place) -> Result<()> {
+    let Place { cluster, pool, namespace, .. } = place;
+    let length: usize = [cluster, pool, namespace].map(|name| ids::encode(name).len()).iter().sum();
+    match length <= MAX_CEPHFS_PLACE {
+        true => Ok(()),
+        false => Err(Error::invalid(format!(
+            "cluster {cluster:?}, file system {pool:?} and group {namespace:?} take {length} bytes in the IDs of \
+             snapshots, at most {MAX_CEPHFS_PLACE} are allowed: use shorter names"
+        ))),
+    }
+}

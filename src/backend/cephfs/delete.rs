@@ -1,0 +1,68 @@
+//! Deleting a volume.
+//!
+//! `rm` of the manager succeeds while clients use the subvolume, so the volume's lock is taken first, which no
+//! publication holds then. The entry in the index says *deleted* before the subvolume is removed: from then on the
+//! ID means nothing, and the sweep finishes what a crash leaves. The claim of the name goes last.
+
+use crate::backend::Deleted;
+use crate::backend::ceph::claim::Claim;
+use crate::backend::ceph::locks::LockTarget;
+use crate::backend::ceph::publication::deletion::{Acquired, is_published};
+use crate::backend::cephfs::context::Fs;
+use crate::backend::cephfs::find::find;
+use crate::backend::cephfs::index::{Entry, State};
+use crate::backend::cephfs::subvolumes::Removed;
+use crate::error::{Error, Result};
+use crate::ids::{self, VolumeId};
+
+/// Deletes a volume that is not in use, or finishes its deletion.
+pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId) -> Result<Deleted> {
+    let path = fs.path(&id.object);
+    let (target, deleter) = (LockTarget::Subvolume(&path), fs.deleter());
+    if fs.index().get(&path)?.is_some_and(|entry| entry.state == State::Deleted) {
+        return finish(fs, &id.object).map(|()| Deleted::Gone);
+    }
+    let holders = match deleter.acquire(target, &format!("volume {id}"))? {
+        Acquired::Until(_) => None,
+        Acquired::Published(holders) => Some(holders),
+        Acquired::HeldElsewhere => return Err(deleter.held_elsewhere()),
+    };
+    let found = find(fs, id).inspect_err(|_| deleter.release(target, &format!("volume {id}")))?;
+    match (found, holders) {
+        // Taking the lock has made its object.
+        (None, _) => deleter.locks.remove_lockable(target).map(|()| Deleted::Absent),
+        (Some(_), Some(holders)) => Err(is_published(&holders)),
+        (Some(found), None) => {
+            let size = found.subvolume.size.unwrap_or_default();
+            let entry = found.entry.unwrap_or_else(|| Entry::new(State::Whole, &fs.context.tag, size, None));
+            remove_unused(fs, &id.object, &entry).map(|()| Deleted::Gone)
+        }
+    }
+}
+
+/// Removes a subvolume that is no volume for any client, or whose volume is locked.
+pub(crate) fn remove_unused(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
+    fs.index().set(&fs.path(object), &entry.become_state(State::Deleted, &fs.context.tag))?;
+    finish(fs, object)
+}
+
+/// Removes a subvolume whose entry says *deleted*, and then its lock, its entry and its claim.
+pub(crate) fn finish(fs: &Fs<'_>, object: &str) -> Result<()> {
+    let (path, key) = (fs.path(object), ids::undrawn(object).and_then(ids::volume_key));
+    let claim = key.map(|key| fs.name(key).find()).transpose()?.flatten();
+    let claim: Option<Claim> = claim.filter(|claim| claim.of == path);
+    if fs.subvolumes().remove(object)? == Removed::HasSnapshots {
+        return Err(Error::precondition(format!(
+            "subvolume {object:?} has snapshots that were made by hand: delete them (`ceph fs subvolume snapshot ls {} \
+             {object} {}` shows them)",
+            fs.place.pool, fs.place.namespace
+        )));
+    }
+    let index = fs.index();
+    index.0.remove_lockable(LockTarget::Subvolume(&path))?;
+    index.remove(&path)?;
+    match (claim, key) {
+        (Some(claim), Some(key)) => fs.name(key).give_back(&claim),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,64 @@
+//! Finding the subvolume that an ID means. `info` of the manager decides whether it exists, the index whether it
+//! is a volume.
+
+use crate::backend::Volume;
+use crate::backend::cephfs::context::{Fs, is_drawn, may_exist};
+use crate::backend::cephfs::create::volume;
+use crate::backend::cephfs::index::{Entry, State};
+use crate::backend::cephfs::subvolumes::Subvolume;
+use crate::error::{Error, Result};
+use crate::ids::VolumeId;
+
+/// A subvolume that is a volume.
+pub(crate) struct Found {
+    pub subvolume: Subvolume,
+    /// None for a subvolume that an operator made, or if the index was lost.
+    pub entry: Option<Entry>,
+}
+
+/// The volume that an ID means; None if there is none, or the subvolume of this name is another one.
+///
+/// # Errors
+/// Unavailable: it is being made.
+pub(crate) fn find(fs: &Fs<'_>, id: &VolumeId) -> Result<Option<Found>> {
+    if !may_exist(id) {
+        return Ok(None);
+    }
+    let entry = fs.index().get(&fs.path(&id.object))?;
+    match entry.as_ref().map(|entry| entry.state) {
+        Some(State::Deleted) => return Ok(None),
+        Some(State::Making) => {
+            return Err(Error::unavailable(format!(
+                "volume {id} is being made: ask again for it by its name"
+            )));
+        }
+        Some(State::Whole) | None => {}
+    }
+    let found = fs.subvolumes().info(&id.object)?.filter(|subvolume| means(id, subvolume));
+    Ok(found.map(|subvolume| Found { subvolume, entry }))
+}
+
+/// The volume that an ID means, or NOT_FOUND.
+pub(crate) fn existing(fs: &Fs<'_>, id: &VolumeId) -> Result<Found> {
+    find(fs, id)?.ok_or_else(|| {
+        Error::not_found(format!("volume {id} does not exist: check the ID, or create it again"))
+    })
+}
+
+/// Whether the ID means this subvolume. One of the old form has no id of its own, so only its name tells.
+fn means(id: &VolumeId, subvolume: &Subvolume) -> bool {
+    subvolume.uuid.as_ref().map_or(id.incarnation.is_none(), |uuid| id.means(uuid))
+}
+
+impl Found {
+    /// The volume as the orchestrator sees it. An ID with an incarnation keeps its caller's form; the ID of an
+    /// operator's subvolume gets one, as its name may be used again.
+    pub fn volume(&self, fs: &Fs<'_>, id: &VolumeId) -> Volume {
+        let uuid = self.subvolume.uuid.clone().filter(|_| !is_drawn(id));
+        let incarnation = id.incarnation.clone().or(uuid);
+        let size = self.subvolume.size.unwrap_or_default();
+        let entry =
+            Entry::new(State::Whole, "", size, self.entry.as_ref().and_then(|entry| entry.request.clone()));
+        Volume { id: VolumeId { incarnation, ..id.clone() }, size, ..volume(fs, &id.object, &entry) }
+    }
+}

@@ -1,0 +1,156 @@
+//! The CephFS backend: volumes that are subvolumes of a file system.
+//!
+//! A subvolume has no metadata before it is whole, its name can be made twice at once, and the manager may carry
+//! out a command late. So names are drawn ([`names`]), and objects in the metadata pool say which subvolumes are
+//! volumes:
+//!
+//! | what | where |
+//! |---|---|
+//! | a volume | subvolume `csi-vol-[SLUG-]KEY-R` of a group |
+//! | which volumes there are, and their requests | the [`index`]: an object that maps `GROUP/SUBVOLUME` to JSON |
+//! | the name of a volume | a lock on the object `cephlet.name.KEY`, whose tag is `GROUP/SUBVOLUME` |
+//! | to which nodes a volume is published | locks on the object `cephlet.vol.GROUP/SUBVOLUME`: cookie = node |
+//!
+//! An ID means the subvolume that the manager shows under its name. Index and claims may be lost: no ID changes its
+//! meaning, and nothing is removed for want of an entry.
+
+mod context;
+mod create;
+mod delete;
+mod find;
+mod index;
+mod list;
+mod names;
+mod node;
+mod parameters;
+mod publish;
+mod size;
+mod snapshots;
+mod subvolumes;
+mod sweep;
+mod volumes;
+
+pub use self::parameters::PARAMETERS;
+
+use std::sync::Arc;
+
+use self::context::{Context, Timing};
+use self::names::NAME;
+use self::node::Node;
+use self::parameters::Settings;
+use super::{
+    Backend, NodeDriver, Placement, PlacementRequest, Publisher, Served, Service, Snapshots, Traits, Volumes,
+};
+use crate::backend::ceph::Programs;
+use crate::clusters::Clusters;
+use crate::csi::{Access, Capability, Map};
+use crate::error::{Error, Result};
+use crate::exec::Runner;
+use crate::ids::Place;
+use crate::jobs::JobQueue;
+
+/// The file system type of volumes, in requests and in the table of mounts.
+const FS_TYPE: &str = "ceph";
+
+/// Volumes in the file systems of Ceph clusters.
+pub struct CephFs {
+    context: Arc<Context>,
+    node: Node,
+    queue: Arc<JobQueue>,
+}
+
+impl CephFs {
+    /// The volumes of `clusters`, asked by `programs`, for the controller with this tag and the node of this name.
+    /// `runner` loads the kernel's client.
+    pub fn new(
+        clusters: Arc<Clusters>,
+        (programs, runner): (Programs, Arc<dyn Runner>),
+        (tag, node): (String, String),
+        queue: Arc<JobQueue>,
+    ) -> Self {
+        let tools = (Arc::new(programs.clone()) as _, Arc::new(programs) as _);
+        let context = Arc::new(Context::new(clusters, tools, tag, Timing::default()));
+        let node = Node::new(Arc::clone(&context), runner, node);
+        Self { context, node, queue }
+    }
+}
+
+impl Backend for CephFs {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    /// Published nodes are locks on an object of each single volume.
+    fn traits(&self) -> Traits {
+        Traits { is_remote: true, lists_published_nodes: false }
+    }
+
+    fn is_set_up(&self) -> bool {
+        self.context.clusters.are_set_up()
+    }
+
+    fn health(&self, service: Service) -> Result<()> {
+        if let Some(why) = self.context.clusters.trouble() {
+            return Err(Error::precondition(why));
+        }
+        match service {
+            Service::Any => Ok(()),
+            Service::Controller => self.context.objects.has_rados(),
+            Service::Node => self.node.usable(),
+        }
+    }
+
+    fn topology(&self) -> Option<Map> {
+        None
+    }
+
+    fn place(&self, request: &PlacementRequest<'_>) -> Result<Placement> {
+        let settings = Settings::parse(request.parameters, request.mutable_parameters)?;
+        settings.place(&self.context.clusters).map(Placement::At)
+    }
+
+    fn canonical(&self, place: &Place) -> Place {
+        self.context.canonical(place)
+    }
+
+    fn serves(&self, place: &Place) -> Served {
+        self.context.serves(place)
+    }
+
+    /// Any number of nodes may write.
+    fn supports(&self, capability: &Capability) -> Result<()> {
+        match &capability.access {
+            Access::Block => Err(Error::invalid(
+                "a CephFS volume is a tree of files, so it cannot be used as a block device: use the backend rbd, or \
+                 mount it",
+            )),
+            Access::Mount { fs_type, .. } if !["", FS_TYPE].contains(&fs_type.as_str()) => {
+                Err(Error::invalid(format!(
+                    "a CephFS volume cannot have the file system {fs_type:?}: leave the type out"
+                )))
+            }
+            Access::Mount { .. } => Ok(()),
+        }
+    }
+
+    fn recover(&self) -> Result<()> {
+        sweep::sweep_later(&self.context, &self.queue);
+        Ok(())
+    }
+
+    fn volumes(&self) -> &dyn Volumes {
+        &*self.context
+    }
+
+    fn snapshots(&self) -> &dyn Snapshots {
+        &*self.context
+    }
+
+    fn publisher(&self) -> &dyn Publisher {
+        &*self.context
+    }
+
+    fn node(&self) -> &dyn NodeDriver {
+        &self.node
+    }
+}

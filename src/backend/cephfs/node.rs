@@ -1,0 +1,193 @@
+//! Volumes as mounts of this node, by the kernel's client.
+
+use std::sync::Arc;
+
+use crate::backend::ceph::ClusterAccess;
+use crate::backend::ceph::placement::known;
+use crate::backend::ceph::publication::{NodePublication, PublicationLock};
+use crate::backend::cephfs::context::{Context, is_drawn, may_exist};
+use crate::backend::cephfs::publish::{PublishContext, end_publications, publish};
+use crate::backend::{
+    AttachedImage, Attachment, Condition, FileTree, NodeContext, NodeDriver, Publication, PublishedBy,
+    Served, WriteDown,
+};
+use crate::dispatch::Call;
+use crate::error::{Error, Result};
+use crate::exec::{Class, Cmd, Runner, Tool};
+use crate::ids::VolumeId;
+use crate::kernel::ceph::TreeToMount;
+use crate::secrets::Secrets;
+use crate::sys::modules::{Modules, knows_file_system};
+use crate::sys::mountinfo::{Mount, Mounts};
+
+/// The file system and its module.
+const MODULE: &str = "ceph";
+
+/// The node's half of the backend.
+pub(crate) struct Node {
+    context: Arc<Context>,
+    runner: Arc<dyn Runner>,
+    modules: Modules,
+    /// This node.
+    name: String,
+}
+
+impl Node {
+    pub fn new(context: Arc<Context>, runner: Arc<dyn Runner>, name: String) -> Self {
+        Self { context, runner, modules: Modules::default(), name }
+    }
+
+    /// Checks that volumes can be mounted here; the error says why not.
+    pub fn usable(&self) -> Result<()> {
+        if knows_file_system(MODULE) || self.modules.has(MODULE) {
+            return Ok(());
+        }
+        Err(no_client("there is no module of it (in a container: mount the host's /lib/modules)"))
+    }
+
+    /// Loads the module, if it is not there: the kernel takes no key of Ceph before.
+    fn ensure_client(&self, call: &Call) -> Result<()> {
+        if knows_file_system(MODULE) {
+            return Ok(());
+        }
+        let loaded = self.runner.run(call, &Cmd::new(Tool::Modprobe, Class::Change).arg(MODULE));
+        loaded.map(drop).map_err(|error| no_client(&Error::from(error).to_string()))
+    }
+
+    fn to_mount(
+        &self,
+        id: &VolumeId,
+        published: PublishContext,
+        wanted: &NodeContext<'_>,
+    ) -> Result<TreeToMount> {
+        let cluster = known(&self.context.clusters, &id.place.cluster)?;
+        let access = ClusterAccess::new(cluster, wanted.secrets)?;
+        let (user, key) = (access.credentials.user.clone(), access.credentials.key.clone());
+        let key = key.ok_or_else(|| {
+            Error::unauthenticated(format!(
+                "the key of client.{user} of cluster {:?} is not known here, and the kernel needs it to mount: set \
+                 CEPHLET_CEPH_KEYRING or the cluster's key file, or give `userID` and `userKey` as secrets",
+                access.cluster.name
+            ))
+        })?;
+        let (monitors, only_v2) = access.cluster.kernel_monitors()?;
+        let PublishContext { path, file_system, mount_options: mut options, read_only, .. } = published;
+        if only_v2 && !options.iter().any(|option| option.starts_with("ms_mode=")) {
+            options.push("ms_mode=prefer-crc".into());
+        }
+        let fsid = access.cluster.fsid.clone();
+        Ok(TreeToMount { monitors, user, key, file_system, path, options, fsid, read_only })
+    }
+
+    /// Publishes the volume to this node, if the controller was not asked to.
+    fn publish_here(&self, call: &Call, id: &VolumeId, wanted: &NodeContext<'_>) -> Result<PublishContext> {
+        let capability = wanted.capability.clone();
+        let publication = Publication { node: self.name.clone(), capability, read_only: wanted.read_only };
+        let publication = NodePublication::new(&publication, PublishedBy::Node);
+        self.context.within(call, (&id.place, wanted.secrets), |fs| publish(fs, id, publication))
+    }
+}
+
+fn no_client(why: &str) -> Error {
+    Error::precondition(format!(
+        "this node's kernel has no CephFS client: {why}; run `modprobe {MODULE}` on the host"
+    ))
+}
+
+/// The mounted tree of a volume: `/volumes/GROUP/SUBVOLUME/UUID`, with the UUID in the ID if it has one.
+fn find_mounted<'a>(id: &VolumeId, mounts: &'a Mounts) -> Option<(&'a str, &'a Mount)> {
+    let group = if id.place.namespace.is_empty() { "_nogroup" } else { &id.place.namespace };
+    let above = format!("/volumes/{group}/{}/", id.object);
+    let is_of = |path: &str| path.strip_prefix(&above).is_some_and(|uuid| id.means(uuid));
+    mounts.ceph_trees().find(|(path, _)| is_of(path))
+}
+
+impl NodeDriver for Node {
+    /// A tree is attached while it is mounted, so this only finds out how to mount it.
+    fn attach(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        found: Option<&Attachment>,
+        wanted: &NodeContext<'_>,
+        write_down: WriteDown<'_>,
+    ) -> Result<Attachment> {
+        if !may_exist(id) {
+            return Err(Error::not_found(format!("there is no volume {id}")));
+        }
+        let published = PublishContext::from_map(wanted.publish)?;
+        if let Some(found) = found
+            && published.as_ref().is_none_or(|published| image_of(&published.path) == found.image())
+        {
+            return Ok(found.clone());
+        }
+        let attached = || {
+            self.ensure_client(call)?;
+            let published = match published {
+                Some(published) => published,
+                None => self.publish_here(call, id, wanted)?,
+            };
+            let (path, image) = (published.path.clone(), image_of(&published.path).to_string());
+            write_down(&AttachedImage { image: image.clone(), publication: published.publication.clone() })?;
+            let to_mount = self.to_mount(id, published, wanted)?;
+            let read_only = to_mount.read_only;
+            Ok(Attachment::Files(FileTree { path, image, read_only, to_mount: Some(to_mount) }))
+        };
+        attached().map_err(|error: Error| error.context(format_args!("attach volume {id}")))
+    }
+
+    /// Reads only the kernel, so it works without the cluster, and after the cluster left the configuration.
+    fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>> {
+        let mounts = Mounts::read().map_err(|error| Error::io("read the table of mounts", &error))?;
+        Ok(find_mounted(id, &mounts).map(|(path, mount)| {
+            let (path, image) = (path.to_string(), image_of(path).to_string());
+            Attachment::Files(FileTree {
+                path,
+                image,
+                read_only: mount.is_file_system_read_only(),
+                to_mount: None,
+            })
+        }))
+    }
+
+    /// The last unmount has detached the tree.
+    fn detach(&self, call: &Call, id: &VolumeId, published: PublishedBy, secrets: &Secrets) -> Result<()> {
+        match (published, self.context.serves(&id.place)) {
+            (PublishedBy::Controller, _) => Ok(()),
+            (PublishedBy::Node, Served::Here) => {
+                // The record has the uuid of the tree, which the name of a volume of ours does not need.
+                let id = if is_drawn(id) { VolumeId { incarnation: None, ..id.clone() } } else { id.clone() };
+                let is_own = |lock: &PublicationLock| {
+                    lock.publication.by == PublishedBy::Node && lock.publication.node == self.name
+                };
+                self.context
+                    .within(call, (&id.place, secrets), |fs| end_publications(fs, &id, is_own))
+                    .map(drop)
+            }
+            (PublishedBy::Node, _) => {
+                log::warn!(
+                    "volume {id} is unmounted; in its cluster, which is not set up here any more, it stays published: \
+                     ControllerUnpublishVolume ends that where the cluster is set up"
+                );
+                Ok(())
+            }
+        }
+    }
+
+    /// The kernel learns of a new quota by itself.
+    fn grow(&self, _call: &Call, _id: &VolumeId, _attachment: &Attachment, _least: u64) -> Result<()> {
+        Ok(())
+    }
+
+    /// Callers ask only about volumes in use, so a volume that is not mounted has lost its mount.
+    fn condition(&self, _call: &Call, id: &VolumeId) -> Result<Condition> {
+        const LOST: &str =
+            "it is no longer mounted on this node: unpublish and unstage it here, and stage it again";
+        Ok(self.attached(id)?.is_none().then(|| LOST.to_string()))
+    }
+}
+
+/// What identifies the tree of this path: its last part.
+fn image_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, last)| last)
+}

@@ -1,0 +1,253 @@
+//! The manager's commands for subvolumes (`ceph fs subvolume`, 16.2 and later), and the meaning of their answers.
+//!
+//! - `create` changes a subvolume that exists (its size, also downwards; its mode), and two callers both succeed.
+//!   So it is only called for names that were never used.
+//! - A manager that died in `create`, and gets the command again from the client, may answer with a subvolume of
+//!   the old form, without an id of its own.
+//! - `rm` succeeds while clients have the subvolume mounted.
+//! - `resize --no_shrink` refuses only sizes below the used one.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::backend::ceph::monitor::Command;
+use crate::backend::ceph::{ClusterAccess, Failure, Monitors, Reason, read};
+use crate::dispatch::Call;
+use crate::error::{Error, Kind, Result};
+use crate::exec::Class;
+
+/// A file system of a cluster, as `ceph fs ls --format=json` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct FileSystem {
+    pub name: String,
+    pub metadata_pool: String,
+    /// The pools for the data of files; the first one is used unless a subvolume names another.
+    pub data_pools: Vec<String>,
+}
+
+/// A subvolume, as `info` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Subvolume {
+    /// The path of its root in the file system.
+    pub path: String,
+    /// Its own id: the last part of the path. None for one of the old form.
+    pub uuid: Option<String>,
+    /// Its quota in bytes; None if it has none.
+    pub size: Option<u64>,
+    /// The bytes of its files.
+    pub used: u64,
+    /// The pool of its data.
+    pub data_pool: String,
+}
+
+/// A subvolume to make.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NewSubvolume {
+    pub size: u64,
+    /// The pool for its data; None for the first one of the file system.
+    pub pool: Option<String>,
+    /// The owner of its root; None for that of the group.
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    /// The permissions of its root, in octal.
+    pub mode: Option<String>,
+}
+
+/// Whether a subvolume was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    Done,
+    /// There is no such group.
+    NoGroup,
+}
+
+/// Whether a subvolume was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Removed {
+    Gone,
+    Absent,
+    HasSnapshots,
+}
+
+/// The cluster that a manager belongs to, within a call.
+#[derive(Clone, Copy)]
+pub(crate) struct Manager<'a> {
+    pub monitors: &'a dyn Monitors,
+    pub call: &'a Call,
+    pub access: &'a ClusterAccess,
+}
+
+impl Manager<'_> {
+    /// The file systems of the cluster.
+    pub fn file_systems(&self) -> Result<Vec<FileSystem>> {
+        let printed = self.ask(Class::Question, "fs ls", Vec::new());
+        read("ceph fs ls", &printed.map_err(|failure| failed(failure, "list the file systems"))?)
+    }
+
+    fn ask(
+        &self,
+        class: Class,
+        prefix: &'static str,
+        arguments: Vec<(&'static str, Value)>,
+    ) -> Result<Vec<u8>, Failure> {
+        let command: Command = [("prefix", prefix.into())]
+            .into_iter()
+            .chain(arguments)
+            .chain([("format", "json".into())])
+            .collect();
+        self.monitors.ask((self.call, self.access), class, &[command]).map(|output| output.stdout)
+    }
+}
+
+/// The subvolumes of a group.
+#[derive(Clone, Copy)]
+pub(crate) struct Subvolumes<'a> {
+    pub manager: Manager<'a>,
+    /// The file system.
+    pub fs: &'a str,
+    /// The group; empty for none.
+    pub group: &'a str,
+}
+
+impl Subvolumes<'_> {
+    /// Makes a subvolume, whose name must be new.
+    pub fn create(&self, name: &str, new: &NewSubvolume) -> Result<Made> {
+        let NewSubvolume { size, pool, uid, gid, mode } = new;
+        let arguments = [
+            Some(("size", Value::from(*size))),
+            pool.as_ref().map(|pool| ("pool_layout", pool.as_str().into())),
+            uid.map(|uid| ("uid", uid.into())),
+            gid.map(|gid| ("gid", gid.into())),
+            mode.as_ref().map(|mode| ("mode", mode.as_str().into())),
+        ];
+        match self.of_one(Class::Change, "fs subvolume create", name, arguments.into_iter().flatten()) {
+            Ok(_) => Ok(Made::Done),
+            Err(failure) if lacks_group(&failure) => Ok(Made::NoGroup),
+            Err(failure) if failure.says("invalid pool layout") => {
+                let what = format!("the parameter \"pool\" is {:?}", pool.as_deref().unwrap_or_default());
+                Err(failed(failure, what).with_kind(Kind::InvalidArgument))
+            }
+            Err(failure) => Err(self.error(failure, "make", name)),
+        }
+    }
+
+    /// Makes the group, if it is missing. For a group that exists, `create` would reset owner and mode.
+    pub fn ensure_group(&self) -> Result<()> {
+        let of_fs = || vec![("vol_name", Value::from(self.fs))];
+        let doing = || format!("make the subvolume group {:?}", self.group);
+        let listed = self.manager.ask(Class::Question, "fs subvolumegroup ls", of_fs());
+        let listed = listed.map_err(|failure| failed(failure, doing()))?;
+        if read::<Vec<Listed>>("ceph fs subvolumegroup ls", &listed)?.iter().any(|it| it.name == self.group) {
+            return Ok(());
+        }
+        let arguments = of_fs().into_iter().chain([("group_name", Value::from(self.group))]).collect();
+        let made = self.manager.ask(Class::Change, "fs subvolumegroup create", arguments);
+        made.map(drop).map_err(|failure| failed(failure, doing()))
+    }
+
+    /// Looks a subvolume up; None if it is absent, or only its snapshots are left.
+    pub fn info(&self, name: &str) -> Result<Option<Subvolume>> {
+        match self.of_one(Class::Question, "fs subvolume info", name, []) {
+            Ok(printed) => Ok(read::<Info>("ceph fs subvolume info", &printed)?.subvolume(name)),
+            Err(failure) if is_absent(&failure) => Ok(None),
+            Err(failure) if failure.status() == Some(libc::EAGAIN) => {
+                Err(Error::unavailable(format!("subvolume {name:?} is still being copied: try again")))
+            }
+            Err(failure) => Err(self.error(failure, "look at", name)),
+        }
+    }
+
+    /// Removes a subvolume, with the data of all its files.
+    pub fn remove(&self, name: &str) -> Result<Removed> {
+        match self.of_one(Class::Change, "fs subvolume rm", name, []) {
+            Ok(_) => Ok(Removed::Gone),
+            Err(failure) if is_absent(&failure) => Ok(Removed::Absent),
+            Err(failure) if failure.status() == Some(libc::ENOTEMPTY) => Ok(Removed::HasSnapshots),
+            Err(failure) => Err(self.error(failure, "remove", name)),
+        }
+    }
+
+    /// Sets the quota; the caller has checked that it does not get smaller. False: the subvolume is absent.
+    pub fn resize(&self, name: &str, size: u64) -> Result<bool> {
+        let arguments = [("new_size", Value::from(size)), ("no_shrink", true.into())];
+        match self.of_one(Class::Change, "fs subvolume resize", name, arguments) {
+            Ok(_) => Ok(true),
+            Err(failure) if is_absent(&failure) => Ok(false),
+            Err(failure) => Err(self.error(failure, "resize", name)),
+        }
+    }
+
+    fn of_one(
+        &self,
+        class: Class,
+        prefix: &'static str,
+        name: &str,
+        arguments: impl IntoIterator<Item = (&'static str, Value)>,
+    ) -> Result<Vec<u8>, Failure> {
+        let group = (!self.group.is_empty()).then(|| ("group_name", self.group.into()));
+        let named = [("vol_name", self.fs.into()), ("sub_name", name.into())];
+        self.manager.ask(class, prefix, named.into_iter().chain(arguments).chain(group).collect())
+    }
+
+    fn error(&self, failure: Failure, doing: &str, name: &str) -> Error {
+        if failure.says("FS '") && failure.says("not found") {
+            return Error::precondition(format!(
+                "cluster {:?} has no file system {:?}: `ceph fs ls` shows those that it has",
+                self.manager.access.cluster.name, self.fs
+            ));
+        }
+        failed(failure, format!("{doing} subvolume {name:?} of group {:?} in {:?}", self.group, self.fs))
+    }
+}
+
+/// `ceph fs subvolumegroup ls`
+#[derive(Deserialize)]
+struct Listed {
+    name: String,
+}
+
+/// `ceph fs subvolume info`
+#[derive(Deserialize)]
+struct Info {
+    state: String,
+    #[serde(default)]
+    path: String,
+    /// A number, or `infinite`.
+    #[serde(default)]
+    bytes_quota: Value,
+    #[serde(default)]
+    bytes_used: u64,
+    #[serde(default)]
+    data_pool: String,
+}
+
+impl Info {
+    fn subvolume(self, name: &str) -> Option<Subvolume> {
+        if self.state == "snapshot-retained" {
+            return None;
+        }
+        let (parent, last) = self.path.rsplit_once('/')?;
+        let uuid = (parent.rsplit_once('/').is_some_and(|(_, it)| it == name)).then(|| last.to_string());
+        let (size, used, data_pool) = (self.bytes_quota.as_u64(), self.bytes_used, self.data_pool);
+        Some(Subvolume { path: self.path, uuid, size, used, data_pool })
+    }
+}
+
+fn is_absent(failure: &Failure) -> bool {
+    failure.status() == Some(libc::ENOENT) && failure.says("does not exist")
+}
+
+fn lacks_group(failure: &Failure) -> bool {
+    is_absent(failure) && failure.says("subvolume group ")
+}
+
+/// The error for a failure; with the rights that a user needs for subvolumes, if it lacks them.
+fn failed(failure: Failure, doing: impl std::fmt::Display) -> Error {
+    match failure.reason() {
+        Some(Reason::Forbidden) => failure.into_error(doing).hint(
+            "for CephFS a controller's user needs `mon 'allow r' mgr 'allow rw' osd 'allow rwx pool=METADATA \
+             namespace=cephlet'`, see cephlet-cephfs(7)",
+        ),
+        _ => failure.into_error(doing),
+    }
+}

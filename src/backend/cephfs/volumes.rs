@@ -1,0 +1,140 @@
+//! The controller's work on volumes.
+
+use crate::backend::cephfs::context::{Context, Fs, is_drawn, may_exist};
+use crate::backend::cephfs::find::{Found, existing, find};
+use crate::backend::cephfs::index::State;
+use crate::backend::cephfs::parameters::Settings;
+use crate::backend::cephfs::publish::published;
+use crate::backend::cephfs::subvolumes::Subvolume;
+use crate::backend::cephfs::{create, delete, list, size};
+use crate::backend::{
+    Capacity, Condition, Deleted, Deletion, NewVolume, Page, RecordDeletion, Volume, Volumes,
+};
+use crate::csi::{Capability, Map, SizeRange};
+use crate::dispatch::Call;
+use crate::error::{Error, Result};
+use crate::ids::VolumeId;
+use crate::secrets::Secrets;
+
+impl Volumes for Context {
+    /// The name of a volume that cephlet made is never used again, so it needs no look.
+    fn resolve(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<VolumeId>> {
+        if id.incarnation.is_some() || is_drawn(id) {
+            return Ok(Some(id.clone()));
+        }
+        if !may_exist(id) {
+            return Ok(None);
+        }
+        self.within(call, (&id.place, secrets), |fs| Ok(find(fs, id)?.map(|found| found.volume(fs, id).id)))
+    }
+
+    /// A snapshot is the source of a copy.
+    fn locks_sources(&self) -> bool {
+        false
+    }
+
+    fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume> {
+        let created = self.within(call, (&new.place, &new.secrets), |fs| create::create(fs, new));
+        created.map_err(|error| error.context(format_args!("create volume {:?}", new.name)))
+    }
+
+    fn delete(&self, call: &Call, deletion: &Deletion<'_>, _: RecordDeletion<'_>) -> Result<Deleted> {
+        let id = deletion.id;
+        if !may_exist(id) {
+            return Ok(Deleted::Absent);
+        }
+        let deleted = self.within(call, (&id.place, deletion.secrets), |fs| delete::delete(fs, id));
+        deleted.map_err(|error| error.context(format_args!("delete volume {id}")))
+    }
+
+    fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
+        if !may_exist(id) {
+            return Ok(None);
+        }
+        self.within(call, (&id.place, secrets), |fs| Ok(find(fs, id)?.map(|found| found.volume(fs, id))))
+    }
+
+    fn inspect(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
+        if !may_exist(id) {
+            return Ok(None);
+        }
+        self.within(call, (&id.place, secrets), |fs| {
+            let Some(found) = find(fs, id)? else { return Ok(None) };
+            let condition = Some(condition(fs, &found)?);
+            Ok(Some(Volume { published: published(fs, id)?, condition, ..found.volume(fs, id) }))
+        })
+    }
+
+    fn list(&self, call: &Call, after: &str, limit: usize) -> Result<Page<Volume>> {
+        list::list(self, call, after, limit)
+    }
+
+    fn capacity(&self, call: &Call, parameters: &Map, _: &[Capability], _: Option<&Map>) -> Result<Capacity> {
+        let settings = Settings::parse(parameters, &Map::new())?;
+        let place = settings.place(&self.clusters)?;
+        self.within(call, (&place, &Secrets::default()), |fs| capacity(fs, settings.layout.pool.as_deref()))
+    }
+
+    fn expand(&self, call: &Call, id: &VolumeId, size: &SizeRange, secrets: &Secrets) -> Result<u64> {
+        let expanded = self.within(call, (&id.place, secrets), |fs| expand(fs, id, size));
+        expanded.map_err(|error| error.context(format_args!("expand volume {id}")))
+    }
+
+    fn modify(&self, call: &Call, id: &VolumeId, parameters: &Map, secrets: &Secrets) -> Result<()> {
+        Settings::parse(&Map::new(), parameters)?;
+        self.within(call, (&id.place, secrets), |fs| existing(fs, id).map(drop))
+    }
+}
+
+/// Room in the pool for the data of files. Quotas reserve nothing.
+fn capacity(fs: &Fs<'_>, pool: Option<&str>) -> Result<Capacity> {
+    let pools = &fs.file_system.data_pools;
+    let pool = match (pool, pools.first()) {
+        (Some(pool), _) if !pools.iter().any(|it| it == pool) => {
+            return Err(Error::invalid(format!(
+                "the parameter \"pool\" is {pool:?}: file system {:?} has the data pools {}",
+                fs.place.pool,
+                pools.join(", ")
+            )));
+        }
+        (Some(pool), _) => pool,
+        (None, Some(first)) => first,
+        (None, None) => return Err(Error::internal("the file system has no data pool")),
+    };
+    let space = fs.context.monitors.of(fs.call, &fs.registry.access).free_space(pool)?;
+    let available = space.map_or(0, |space| space.available);
+    Ok(Capacity { available, largest: size::LARGEST, smallest: 1 })
+}
+
+/// What is wrong with a volume: nothing more can be written to it.
+fn condition(fs: &Fs<'_>, found: &Found) -> Result<Condition> {
+    let Subvolume { size, used, data_pool, .. } = &found.subvolume;
+    if size.is_some_and(|size| *used >= size) {
+        return Ok(Some("its quota is used up: delete files, or expand it".to_string()));
+    }
+    let spaces = fs.context.monitors.of(fs.call, &fs.registry.access).free_spaces()?;
+    let is_full = spaces.get(data_pool).is_some_and(|space| space.full);
+    Ok(is_full.then(|| format!("pool {data_pool:?} with its data is full: see `ceph df detail`")))
+}
+
+/// Raises the quota. The index has the size for lists and repeated requests.
+fn expand(fs: &Fs<'_>, id: &VolumeId, range: &SizeRange) -> Result<u64> {
+    let found = existing(fs, id)?;
+    let Some(present) = found.subvolume.size else {
+        return Err(Error::precondition(
+            "it has no quota, so it cannot be expanded: set one with `ceph fs subvolume resize`",
+        ));
+    };
+    let size = size::of_expanded(range, present)?;
+    if size > present && !fs.subvolumes().resize(&id.object, size)? {
+        return Err(Error::not_found("it was deleted during this call"));
+    }
+    if let Some(entry) = found.entry.filter(|entry| entry.size != size && entry.state == State::Whole) {
+        let path = fs.path(&id.object);
+        // A deletion by another controller has written another entry since, which stays.
+        if fs.index().get(&path)?.is_some_and(|now| now.state == State::Whole) {
+            fs.index().set(&path, &entry.with_size(size))?;
+        }
+    }
+    Ok(size)
+}
