@@ -22,6 +22,10 @@ pub struct Traits {
     pub is_remote: bool,
     /// Lists of its volumes name the nodes that they are published to.
     pub lists_published_nodes: bool,
+    /// A node has to follow when a volume was made larger: its device, or a file system on it.
+    pub grows_on_nodes: bool,
+    /// Snapshots are taken of its volumes, and copies made of both.
+    pub copies: bool,
 }
 
 /// What an instance of the daemon can be asked to do.

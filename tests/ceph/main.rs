@@ -11,6 +11,7 @@
 mod support;
 
 mod bare;
+mod cephfs;
 mod cluster;
 mod clusters;
 mod controllers;

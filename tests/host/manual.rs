@@ -4,10 +4,11 @@
 use std::path::Path;
 use std::process::Command;
 
-use cephlet::{LIMITS, PARAMETERS};
+use cephlet::{CEPHFS_PARAMETERS, LIMITS, PARAMETERS};
 
 const README: &str = include_str!("../../README.md");
 const RBD: &str = include_str!("../../packaging/man/cephlet-rbd.7");
+const CEPHFS: &str = include_str!("../../packaging/man/cephlet-cephfs.7");
 
 fn checkout() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -55,15 +56,16 @@ fn every_page_that_is_named_exists_and_is_clean() {
     }
 }
 
-/// The tags of the first list after a heading.
-fn tags(heading: &str) -> Vec<&'static str> {
-    let (_, rest) = RBD.split_once(&format!("\n{heading}\n")).expect("the heading");
+/// The tags of the first list after a heading of a page.
+fn tags(page: &'static str, heading: &str) -> Vec<&'static str> {
+    let (_, rest) = page.split_once(&format!("\n{heading}\n")).expect("the heading");
     let list = rest.split(".El").next().unwrap_or_default();
     list.lines().filter_map(|line| line.strip_prefix(".It Va ")).collect()
 }
 
 #[test]
-fn every_parameter_of_rbd_is_described() {
-    assert_eq!(tags(".Sh PARAMETERS"), PARAMETERS);
-    assert_eq!(tags(".Ss Mutable parameters"), LIMITS.map(|(name, _)| name));
+fn every_parameter_is_described() {
+    assert_eq!(tags(RBD, ".Sh PARAMETERS"), PARAMETERS);
+    assert_eq!(tags(RBD, ".Ss Mutable parameters"), LIMITS.map(|(name, _)| name));
+    assert_eq!(tags(CEPHFS, ".Sh PARAMETERS"), CEPHFS_PARAMETERS);
 }

@@ -11,6 +11,7 @@ pub mod client;
 pub mod cluster;
 pub mod corner;
 pub mod daemon;
+pub mod group;
 pub mod log;
 pub mod machine;
 pub mod manual;

@@ -23,7 +23,7 @@ pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId) -> Result<Deleted> {
         return finish(fs, &id.object).map(|()| Deleted::Gone);
     }
     let holders = match deleter.acquire(target, &format!("volume {id}"))? {
-        Acquired::Until(_) => None,
+        Acquired::Locked(_) => None,
         Acquired::Published(holders) => Some(holders),
         Acquired::HeldElsewhere => return Err(deleter.held_elsewhere()),
     };

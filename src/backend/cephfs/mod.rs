@@ -82,7 +82,7 @@ impl Backend for CephFs {
 
     /// Published nodes are locks on an object of each single volume.
     fn traits(&self) -> Traits {
-        Traits { is_remote: true, lists_published_nodes: false }
+        Traits { is_remote: true, lists_published_nodes: false, grows_on_nodes: false, copies: false }
     }
 
     fn is_set_up(&self) -> bool {

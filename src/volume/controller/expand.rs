@@ -1,4 +1,4 @@
-//! Making a volume larger. The node has to follow.
+//! Making a volume larger.
 
 use crate::dispatch::Call;
 use crate::error::Result;
@@ -6,9 +6,11 @@ use crate::volume::Operations;
 use crate::volume::request::Expand;
 
 impl Operations {
-    /// Makes the volume at least as large as asked; returns its size in bytes. The node has to follow.
-    pub fn expand(&self, call: &Call, request: &Expand) -> Result<u64> {
+    /// Makes the volume at least as large as asked; returns its size in bytes, and whether the nodes that use it
+    /// have to follow.
+    pub fn expand(&self, call: &Call, request: &Expand) -> Result<(u64, bool)> {
         let (id, backend) = request.volume.get()?;
-        backend.volumes().expand(call, id, &request.size, &request.secrets)
+        let size = backend.volumes().expand(call, id, &request.size, &request.secrets)?;
+        Ok((size, backend.traits().grows_on_nodes))
     }
 }

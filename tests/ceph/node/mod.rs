@@ -1,4 +1,4 @@
-//! RBD volumes on a node, with the kernel's own driver: mapped, mounted, grown, copied, given back, whichever
+//! Volumes on a node, with the kernel's own drivers: mapped, mounted, grown, copied, given back, whichever
 //! process dies in between.
 
 pub mod scene;
@@ -6,6 +6,7 @@ pub mod toolbox;
 
 mod copies;
 mod fences;
+mod files;
 mod hangs;
 mod life;
 mod lost_nodes;

@@ -40,12 +40,34 @@ pub(crate) struct DeletionTimes {
 /// The result of a request for the lock.
 #[derive(Debug)]
 pub(crate) enum Acquired {
-    /// We hold it. What works by name may begin until then, by [`clock::since_boot`].
-    Until(Duration),
+    /// We hold it.
+    Locked(DeletionLock),
     /// The volume is published to these nodes.
     Published(Vec<LockHolder>),
     /// Another controller holds it, and keeps it.
     HeldElsewhere,
+}
+
+/// The right to remove one volume by its name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeletionLock {
+    /// Commands may start under it until then, by the clock that goes on while the machine is suspended.
+    until: Duration,
+}
+
+impl DeletionLock {
+    /// The same call, whose commands start in time, or not at all: they end before the lock does.
+    ///
+    /// # Errors
+    /// Unavailable if too much time has passed: nothing may be removed by name any more.
+    pub fn call(&self, call: &Call) -> Result<Call> {
+        let until = self.until;
+        let call = call.only_while(move || clock::since_boot() < until);
+        match call.may_begin() {
+            true => Ok(call),
+            false => Err(Error::unavailable("the cluster is too slow to delete safely: try again")),
+        }
+    }
 }
 
 impl Deleter<'_> {
@@ -69,7 +91,7 @@ impl Deleter<'_> {
         // Read before the lock is taken, so the lock never ends earlier than assumed.
         let until = clock::since_boot() + self.times.decision;
         if self.locks.lock(target, request)? == Locked::Now {
-            return Ok(Some(Acquired::Until(until)));
+            return Ok(Some(Acquired::Locked(DeletionLock { until })));
         }
         let holders = self.locks.holders(target)?;
         let controllers: Vec<Option<String>> = holders.iter().map(controller).collect::<Result<_>>()?;

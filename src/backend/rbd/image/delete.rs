@@ -20,6 +20,7 @@
 //! | `rm`: in the trash, where no list shows it; the name is free | absent | there | `rbd trash rm` |
 //! | `rm`: the header is gone, the rest is there | absent | absent | `rbd trash rm` |
 
+use crate::backend::ceph::publication::deletion::is_published;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::header_lock::deletion_lock::{self, Acquired, DeletionLock};
 use crate::backend::rbd::image::find::{find_volume, refuse_absent_in_resync};
@@ -173,7 +174,7 @@ fn settle_names(pool: &Pool<'_>, name: &str, image: &str) -> Result<()> {
     match deletion_lock::acquire(pool, image)? {
         Acquired::Locked(_) => {}
         Acquired::Published(_) => return Ok(()),
-        Acquired::HeldElsewhere => return Err(deletion_lock::held_elsewhere(pool.context)),
+        Acquired::HeldElsewhere => return Err(deletion_lock::held_elsewhere(pool)),
     }
     let settled = find_by_own_name(pool, name).and_then(|_| find_by_own_name(pool, &retained));
     deletion_lock::release(pool, image);
@@ -281,7 +282,7 @@ fn remove_at_once(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> Resu
         Removed::Watched => refuse_mapped(pool, &info.name).map(|()| Removed::Watched),
         removed => Ok(removed),
     };
-    let removed = lock.under(pool, |pool| insist(pool, &info.name, || remove(pool)));
+    let removed = deletion_lock::under(&lock, pool, |pool| insist(pool, &info.name, || remove(pool)));
     // Also after a failure: the command may have been killed between the parent and the rest.
     info.parent.iter().for_each(|parent| check_parent_later(pool, parent));
     match removed? {
@@ -331,9 +332,7 @@ fn remove_rest(pool: &Pool<'_>, name: &str, image: &str, is_there: bool) -> Resu
 /// stays on it, and the volume is gone. The volume's name is removed if a killed rename has left it.
 fn refuse_whole(pool: &Pool<'_>, name: &str, image: &str) -> Result<()> {
     match pool.info(ImageRef::Id(image))? {
-        Some(info) if names::id_of_retained(&info.name).is_none() => {
-            Err(deletion_lock::held_elsewhere(pool.context))
-        }
+        Some(info) if names::id_of_retained(&info.name).is_none() => Err(deletion_lock::held_elsewhere(pool)),
         _ => find_by_own_name(pool, name).map(drop),
     }
 }
@@ -344,9 +343,5 @@ fn refuse_published(pool: &Pool<'_>, id: &VolumeId, image: &str, nodes: &[LockHo
     if !exists {
         return pool.remove_lockable(LockTarget::Header(image));
     }
-    let names: Vec<String> = nodes.iter().map(|node| format!("{:?}", node.cookie)).collect();
-    Err(Error::precondition(format!(
-        "it is published to {}: unpublish it with ControllerUnpublishVolume first",
-        names.join(", ")
-    )))
+    Err(is_published(nodes))
 }

@@ -71,9 +71,9 @@ pub(crate) fn remove_left_over(pool: &Pool<'_>, name: &str) -> Result<Removed> {
 pub(crate) fn remove_bare_name(pool: &Pool<'_>, name: &str) -> Result<()> {
     let target = LockTarget::BareName(name);
     let Acquired::Locked(lock) = deletion_lock::acquire_on(pool, target, &format!("the name {name}"))? else {
-        return Err(deletion_lock::held_elsewhere(pool.context));
+        return Err(deletion_lock::held_elsewhere(pool));
     };
-    let removed = lock.under(pool, |pool| match pool.info(ImageRef::Name(name))? {
+    let removed = deletion_lock::under(&lock, pool, |pool| match pool.info(ImageRef::Name(name))? {
         Some(_) => Ok(()),
         None => remove_left_over(pool, name).map(drop),
     });

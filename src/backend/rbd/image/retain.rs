@@ -46,7 +46,7 @@ pub(crate) fn retain(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> R
     // `rbd rename` also renames an image that is in use.
     refuse_watched(pool, name, MayBeMirrored::as_said_by(info))?;
     let retained = names::retained(id);
-    let named = lock.under(pool, |pool| {
+    let named = deletion_lock::under(&lock, pool, |pool| {
         // The name serves the image's snapshots, even one that is taken between the look and the rename.
         pool.set_metadata(name, OBJECT_KEY, name)?;
         ensure_renamed(pool, info, &retained)

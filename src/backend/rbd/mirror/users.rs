@@ -18,9 +18,9 @@ pub(super) fn while_unpublished<T>(
     let lock = match deletion_lock::acquire(pool, image)? {
         Acquired::Locked(lock) => lock,
         Acquired::Published(holders) => return Err(refusal(&holders)),
-        Acquired::HeldElsewhere => return Err(deletion_lock::held_elsewhere(pool.context)),
+        Acquired::HeldElsewhere => return Err(deletion_lock::held_elsewhere(pool)),
     };
-    let done = lock.under(pool, act);
+    let done = deletion_lock::under(&lock, pool, act);
     deletion_lock::release(pool, image);
     done
 }

@@ -17,6 +17,7 @@
 use super::object::Object;
 use super::state::{Disk, Path, Place, State};
 use crate::backend::rbd::tool::{LockHolder, Parent, SnapshotInfo};
+use crate::ids::is_hex;
 
 /// A name with its pool and namespace.
 fn at(pool: &str, namespace: &str, name: &str) -> String {
@@ -49,9 +50,12 @@ fn snapshots(disk: &Disk) -> impl Iterator<Item = String> {
     disk.snapshots.iter().map(move |shot| line(&shot.snap))
 }
 
+/// A holder. Of the cookie of a claim only the controller's tag is shown, without the drawn digits.
 fn holder(holder: &LockHolder) -> String {
+    let claimant = holder.cookie.split_once('-').filter(|(tag, _)| tag.len() == 8 && is_hex(tag));
+    let cookie = claimant.map_or(holder.cookie.as_str(), |(tag, _)| tag);
     let shared = holder.shared.as_ref().map(|tag| format!(" shared {tag:?}")).unwrap_or_default();
-    format!("{} {:?}{shared}", holder.cookie, holder.description)
+    format!("{cookie} {:?}{shared}", holder.description)
 }
 
 /// The lines of an object: one for each lock; one at least if it does not belong to an image.

@@ -1,0 +1,189 @@
+//! CephFS volumes on nodes, with the kernel's own client: two nodes of one machine, each a daemon with the least
+//! rights, mount what the controller publishes to them.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
+
+use cephlet::proto::csi_v1 as wire;
+use protobuf::MessageField;
+
+use crate::support::client::Answer;
+use crate::support::group::Group;
+use crate::support::machine::{is_mounted, run, text};
+use crate::support::requests::*;
+use crate::support::{Code, Daemon, MIB, refused};
+
+/// Two nodes, and a controller apart from them.
+struct Nodes {
+    group: Group,
+    controller: Daemon,
+    nodes: [Daemon; 2],
+}
+
+impl Nodes {
+    fn new() -> Self {
+        let group = Group::new();
+        let controller = group.setup_of(0).set("CEPHLET_SERVICES", "controller").start();
+        let node = |number| group.setup_as(number, "cephlet-fs-node").set("CEPHLET_SERVICES", "node").start();
+        let nodes = [node(1), node(2)];
+        Self { group, controller, nodes }
+    }
+
+    fn make(&self, name: &str, mib: i64, capability: &wire::VolumeCapability) -> String {
+        let request = wire::CreateVolumeRequest {
+            volume_capabilities: vec![capability.clone()],
+            ..self.group.volume_with(name, mib, &[("mode", "0777")])
+        };
+        self.controller.client().create(&request).expect("create").volume_id
+    }
+
+    /// A path below the directory of a node.
+    fn path(&self, node: usize, name: &str) -> PathBuf {
+        self.nodes[node].path(name)
+    }
+
+    /// Publishes a volume to a node, stages it there, and publishes it at `target`.
+    fn mount(&self, id: &str, node: usize, capability: &wire::VolumeCapability, target: &str) -> Answer<()> {
+        let given =
+            self.controller.client().controller_publish_volume(&wire::ControllerPublishVolumeRequest {
+                volume_capability: MessageField::some(capability.clone()),
+                ..publish_to(id, &format!("node-{}", node + 1))
+            })?;
+        let (client, staging) = (self.nodes[node].client(), self.path(node, "stage"));
+        client.node_stage_volume(&wire::NodeStageVolumeRequest {
+            publish_context: given.publish_context.clone(),
+            ..stage(id, text(&staging), capability.clone())
+        })?;
+        client.node_publish_volume(&wire::NodePublishVolumeRequest {
+            publish_context: given.publish_context,
+            ..publish(id, text(&staging), text(&self.path(node, target)), capability.clone())
+        })?;
+        Ok(())
+    }
+
+    /// Takes a volume back from a node.
+    fn unmount(&self, id: &str, node: usize, target: &str) {
+        let client = self.nodes[node].client();
+        client.node_unpublish_volume(&unpublish(id, text(&self.path(node, target)))).expect("unpublish");
+        client.node_unstage_volume(&unstage(id, text(&self.path(node, "stage")))).expect("unstage");
+        let taken = unpublish_from(id, &format!("node-{}", node + 1));
+        self.controller.client().controller_unpublish_volume(&taken).expect("take back");
+        self.nodes[node].assert_node_is_clean();
+    }
+
+    fn delete(self, id: &str) {
+        self.controller.client().delete_volume(&delete(id)).expect("delete");
+        self.group.await_empty();
+    }
+}
+
+fn many() -> wire::VolumeCapability {
+    mount_as("", AccessModeOf::MULTI_NODE_MULTI_WRITER, &[])
+}
+
+#[test]
+fn two_nodes_write_a_volume_and_read_each_other() {
+    let it = Nodes::new();
+    let id = it.make("both", 64, &many());
+    it.mount(&id, 0, &many(), "target").expect("mount");
+    it.mount(&id, 1, &many(), "target").expect("mount");
+    let [one, two] = [0, 1].map(|node| it.path(node, "target"));
+    fs::write(one.join("from-one"), "one").expect("write");
+    fs::write(two.join("from-two"), "two").expect("write");
+    assert_eq!(fs::read_to_string(two.join("from-one")).expect("read"), "one");
+    assert_eq!(fs::read_to_string(one.join("from-two")).expect("read"), "two");
+    let refusal = it.controller.client().delete_volume(&delete(&id));
+    refused(refusal, Code::FAILED_PRECONDITION, &["node-1", "node-2"]);
+
+    // A target can be read-only beside the others.
+    let read_only = wire::NodePublishVolumeRequest {
+        readonly: true,
+        ..publish(&id, text(&it.path(0, "stage")), text(&it.path(0, "reader")), many())
+    };
+    it.nodes[0].client().node_publish_volume(&read_only).expect("a reader");
+    assert_eq!(fs::read_to_string(it.path(0, "reader/from-two")).expect("read"), "two");
+    let written = fs::write(it.path(0, "reader/x"), "");
+    assert_eq!(written.expect_err("written to").kind(), ErrorKind::ReadOnlyFilesystem);
+    it.nodes[0]
+        .client()
+        .node_unpublish_volume(&unpublish(&id, text(&it.path(0, "reader"))))
+        .expect("unpublish");
+
+    it.unmount(&id, 0, "target");
+    assert_eq!(fs::read_to_string(two.join("from-one")).expect("read"), "one");
+    it.unmount(&id, 1, "target");
+    it.delete(&id);
+}
+
+#[test]
+fn a_quota_is_kept_shown_and_raised_under_the_writer() {
+    let it = Nodes::new();
+    let id = it.make("quota", 16, &mount(""));
+    it.mount(&id, 0, &mount(""), "target").expect("mount");
+    let target = it.path(0, "target");
+    let total = || {
+        let stats = it.nodes[0].client().node_get_volume_stats(&stats(&id, text(&target))).expect("stats");
+        assert!(!stats.volume_condition.unwrap_or_default().abnormal);
+        stats.usage[0].total
+    };
+    assert_eq!(total(), 16 * MIB);
+    let fill = |name: &str| -> std::io::Result<()> {
+        let mut file = fs::File::create(target.join(name))?;
+        for _ in 0..64 {
+            file.write_all(&vec![7; 1 << 20])?;
+            file.sync_all()?;
+        }
+        Ok(())
+    };
+    let full = fill("too-much").expect_err("UNSAFE: the quota is not kept");
+    assert_eq!(full.kind(), ErrorKind::QuotaExceeded);
+    let grown = it.controller.client().controller_expand_volume(&expand(&id, 128 * MIB)).expect("expand");
+    assert!(!grown.node_expansion_required, "there is nothing to do on the node");
+    assert_eq!(total(), 128 * MIB);
+    fill("enough").expect("there is room");
+    it.unmount(&id, 0, "target");
+    it.delete(&id);
+}
+
+#[test]
+fn a_killed_daemon_finds_its_mounts_again() {
+    let mut it = Nodes::new();
+    let id = it.make("kept", 16, &mount(""));
+    it.mount(&id, 0, &mount(""), "target").expect("mount");
+    fs::write(it.path(0, "target/file"), "kept").expect("write");
+    let open = fs::File::open(it.path(0, "target/file")).expect("open");
+    it.nodes[0].kill9();
+    it.nodes[0].restart();
+    assert_eq!(fs::read_to_string(it.path(0, "target/file")).expect("read"), "kept");
+    it.mount(&id, 0, &mount(""), "target").expect("the same again");
+    let mounts = run("findmnt", &["--noheadings", "--raw", "--output", "TARGET", "--types", "ceph"]);
+    let below = text(&it.nodes[0].path("")).to_string();
+    assert_eq!(mounts.lines().filter(|at| at.starts_with(&below)).count(), 3, "{mounts}");
+    drop(open);
+    it.unmount(&id, 0, "target");
+    assert!(!is_mounted(&it.path(0, "target")));
+    it.delete(&id);
+}
+
+#[test]
+fn what_cannot_be_mounted_is_said() {
+    let it = Nodes::new();
+    let id = it.make("refused", 16, &mount(""));
+    let block = it.mount(&id, 0, &block(), "target");
+    refused(block, Code::INVALID_ARGUMENT, &["block device"]);
+    let odd = mount_as("", AccessModeOf::SINGLE_NODE_WRITER, &["no_such_option=1"]);
+    refused(it.mount(&id, 0, &odd, "target"), Code::INVALID_ARGUMENT, &["dmesg"]);
+    it.controller.client().controller_unpublish_volume(&unpublish_from(&id, "")).expect("take back");
+    it.nodes[0].assert_node_is_clean();
+    let path = it.group.info(&id)["path"].as_str().expect("a path").to_string();
+    it.controller.client().delete_volume(&delete(&id)).expect("delete");
+    let told = map(&[("subvolumePath", path.as_str()), ("fsName", "cephfs"), ("fsType", "ceph")]);
+    let gone = it.nodes[0].client().node_stage_volume(&wire::NodeStageVolumeRequest {
+        publish_context: told,
+        ..stage(&id, text(&it.path(0, "stage")), mount(""))
+    });
+    refused(gone, Code::NOT_FOUND, &[&path]);
+    it.nodes[0].assert_node_is_clean();
+    it.group.await_empty();
+}

@@ -1,0 +1,162 @@
+//! A subvolume group of a shared cluster for one test: no other test sees the subvolumes that a test makes
+//! there, and leftovers show.
+
+use std::fs;
+use std::sync::Arc;
+
+use cephlet::proto::csi_v1 as wire;
+use serde_json::Value;
+
+use super::corner::{entry, unused_name};
+use super::requests::{map, mount, volume_as};
+use super::{Cluster, Daemon, MIB, Scratch, Setup, await_that, cluster};
+
+/// The file system of every cluster, and the pool with the objects that cephlet has there.
+const FILE_SYSTEM: &str = "cephfs";
+const OBJECTS: [&str; 4] = ["--pool", "fs-meta", "--namespace", "cephlet"];
+const INDEX: &str = "cephlet.volumes";
+
+/// A group of the file system `cephfs`.
+pub struct Group {
+    pub cluster: &'static Cluster,
+    pub name: String,
+}
+
+impl Group {
+    /// A group that the daemon makes when it needs it.
+    pub fn new() -> Self {
+        Self::of(cluster())
+    }
+
+    pub fn of(cluster: &'static Cluster) -> Self {
+        Self { cluster, name: unused_name("g") }
+    }
+
+    /// The setup of a daemon, as the user for controllers. The cluster's name is `main`.
+    pub fn setup(&self) -> Setup {
+        self.setup_of(1)
+    }
+
+    /// The same for one of several daemons, which is node `node-N`.
+    pub fn setup_of(&self, number: usize) -> Setup {
+        self.setup_as(number, "cephlet-fs")
+    }
+
+    /// The same as another user of the cluster.
+    pub fn setup_as(&self, number: usize, user: &str) -> Setup {
+        let scratch = Arc::new(Scratch::new());
+        let file = scratch.path("clusters.toml");
+        fs::write(&file, entry("main", self.cluster, user)).expect("write the file");
+        let setup =
+            Setup::within(scratch).set("CEPHLET_CLUSTERS", file.display()).set("CEPHLET_BACKENDS", "cephfs");
+        setup.set("CEPHLET_NODE_ID", format!("node-{number}")).set("CEPHLET_INSTANCE", &self.name)
+    }
+
+    pub fn start(&self) -> Daemon {
+        self.setup().start()
+    }
+
+    /// A volume here of `mib` MiB.
+    pub fn volume(&self, name: &str, mib: i64) -> wire::CreateVolumeRequest {
+        self.volume_with(name, mib, &[])
+    }
+
+    /// The same with further parameters.
+    pub fn volume_with(
+        &self,
+        name: &str,
+        mib: i64,
+        parameters: &[(&str, &str)],
+    ) -> wire::CreateVolumeRequest {
+        let place = [("subvolumeGroup", self.name.as_str())];
+        wire::CreateVolumeRequest {
+            parameters: map(&[&place[..], parameters].concat()),
+            ..volume_as(name, mib * MIB, mount(""))
+        }
+    }
+
+    /// `cephfs:main:cephfs:GROUP:`
+    pub fn prefix(&self) -> String {
+        format!("cephfs:main:{FILE_SYSTEM}:{}:", self.name)
+    }
+
+    /// The names of all subvolumes, in order. A group that was not made has none.
+    pub fn subvolumes(&self) -> Vec<String> {
+        let listed = self.cluster.told(
+            "ceph",
+            &["fs", "subvolume", "ls", FILE_SYSTEM, "--group_name", &self.name, "--format=json"],
+        );
+        let listed: Value = match listed {
+            Ok(listed) => serde_json::from_str(&listed).expect("JSON"),
+            Err(failure) if failure.contains("does not exist") => return Vec::new(),
+            Err(failure) => panic!("{failure}"),
+        };
+        let rows = listed.as_array().expect("a list").iter();
+        let mut names: Vec<String> =
+            rows.map(|row| row["name"].as_str().expect("a name").to_string()).collect();
+        names.sort();
+        names
+    }
+
+    /// `ceph fs subvolume info` of a volume, by its ID, or of a subvolume.
+    #[track_caller]
+    pub fn info(&self, name: &str) -> Value {
+        let said = self.command("info", name, &["--format=json"]);
+        serde_json::from_str(&said).expect("JSON")
+    }
+
+    /// A command of `ceph fs subvolume` about a subvolume.
+    #[track_caller]
+    pub fn command(&self, command: &str, name: &str, more: &[&str]) -> String {
+        let name = name.rsplit(':').next().unwrap_or(name);
+        let words = ["fs", "subvolume", command, FILE_SYSTEM, name];
+        self.cluster.ceph(&[&words[..], more, &["--group_name", &self.name]].concat())
+    }
+
+    /// `rados` on the objects that cephlet has in the file system.
+    #[track_caller]
+    pub fn rados(&self, words: &[&str]) -> String {
+        self.cluster.rados(&[&OBJECTS[..], words].concat())
+    }
+
+    /// The keys of the index that belong to this group.
+    pub fn entries(&self) -> Vec<String> {
+        let prefix = format!("{}/", self.name);
+        let listed = self.cluster.told("rados", &[&OBJECTS[..], &["listomapkeys", INDEX]].concat());
+        let listed = listed.unwrap_or_default();
+        listed.lines().filter(|key| key.starts_with(&prefix)).map(str::to_string).collect()
+    }
+
+    /// Writes an entry of the index.
+    #[track_caller]
+    pub fn set_entry(&self, key: &str, value: &str) {
+        self.rados(&["setomapval", INDEX, key, value]);
+    }
+
+    /// Removes an entry of the index.
+    #[track_caller]
+    pub fn remove_entry(&self, key: &str) {
+        self.rados(&["rmomapkey", INDEX, key]);
+    }
+
+    /// Waits until nothing is left: no subvolume, no entry, no object of a volume of this group.
+    #[track_caller]
+    pub fn await_empty(&self) {
+        let objects = || -> Vec<String> {
+            let of_group = format!("cephlet.vol.{}/", self.name);
+            self.rados(&["ls"])
+                .lines()
+                .filter(|name| name.starts_with(&of_group))
+                .map(str::to_string)
+                .collect()
+        };
+        await_that("UNSAFE: something is left", || match (self.subvolumes(), self.entries(), objects()) {
+            (subvolumes, entries, objects)
+                if subvolumes.is_empty() && entries.is_empty() && objects.is_empty() =>
+            {
+                Ok(())
+            }
+            left => Err(format!("{left:?}")),
+        });
+    }
+}
