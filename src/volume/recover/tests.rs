@@ -248,7 +248,7 @@ fn a_volume_that_this_controller_has_used_since_stays() {
             let size = SizeRange { required: 2 * MIB, limit: 0 };
             let request =
                 Expand { volume: scene.target(id), size, capability: None, secrets: Secrets::default() };
-            assert_eq!(scene.operations.expand(&call(), &request).unwrap(), 2 * MIB);
+            assert_eq!(scene.operations.expand(&call(), &request).unwrap(), (2 * MIB, true));
         },
     ];
     for used in uses {
