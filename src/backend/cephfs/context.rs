@@ -178,6 +178,12 @@ impl Fs<'_> {
         Deleter { locks: context.objects.locks(call, registry), call, tag: &context.tag, times }
     }
 
+    /// Another group of the same file system.
+    pub fn in_group(&self, group: &str) -> Self {
+        let (access, file_system) = (self.registry.access.clone(), self.file_system.clone());
+        self.context.at(self.call, access, file_system, group)
+    }
+
     /// The name of a subvolume in the index, in locks and in claims.
     pub fn path(&self, subvolume: &str) -> String {
         format!("{}/{subvolume}", self.place.namespace)

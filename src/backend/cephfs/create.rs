@@ -27,7 +27,7 @@ use crate::backend::cephfs::size;
 use crate::backend::cephfs::subvolumes::{Made, NewSubvolume};
 use crate::backend::creation_record::{CreationRequest, Placed};
 use crate::backend::{NewVolume, Volume};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::{self, MAX_CEPHFS_PLACE, Place};
 
 /// Makes the volume, or finds the one that the same request made.
@@ -52,7 +52,8 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
     );
     let path = fs.path(&object);
     fs.index().set(&path, &entry)?;
-    make(fs, &object, &NewSubvolume { size, ..settings.layout })?;
+    let made = make(fs, &object, &NewSubvolume { size, ..settings.layout });
+    made.map_err(|error| forget_refused(fs, &path, error))?;
     let (key, description) = (key_of(new)?, Description::new(&new.name, Placed::default()));
     let name = fs.name(key);
     let Some(share) = name.claim(&path, &description)? else {
@@ -76,25 +77,33 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
     }
 }
 
+/// Removes the entry of a subvolume if the error means that it was not made, and will not be. Returns the error.
+fn forget_refused(fs: &Fs<'_>, path: &str, refusal: Error) -> Error {
+    let is_over = !matches!(refusal.kind(), Kind::Timeout | Kind::Unavailable | Kind::Internal);
+    if is_over && let Err(error) = fs.index().remove(path) {
+        log::warn!("{path} stays in the index of volumes for a day: {error}");
+    }
+    refusal
+}
+
 /// The volume that the name is claimed for.
 fn find_claimed(fs: &Fs<'_>, new: &NewVolume) -> Result<Option<Volume>> {
     let name = fs.name(key_of(new)?);
     let Some(claim) = name.find()? else { return Ok(None) };
-    let prefix = fs.path("");
-    let Some(object) = claim.of.strip_prefix(&prefix) else {
-        return Err(Error::already_exists(format!(
-            "it exists as subvolume {:?} of file system {:?}, in another group than {:?}: name that group with the \
-             parameter subvolumeGroup, or choose another name",
-            claim.of, fs.place.pool, fs.place.namespace
+    let Some((group, object)) = claim.of.split_once('/') else {
+        return Err(Error::internal(format!(
+            "its name is claimed for {:?}: {}",
+            claim.of,
+            name.how_to_free()
         )));
     };
-    let Some(entry) = name.await_maker(&claim, || find_made(fs, object, new))? else { return Ok(None) };
-    match &entry.request {
-        Some(made) => match made.difference(new, entry.size, &|place| fs.context.canonical(place)) {
-            None => Ok(Some(volume(fs, object, &entry))),
-            Some(difference) => Err(Error::already_exists(format!("it exists: {difference}"))),
-        },
-        None => Ok(Some(volume(fs, object, &entry))),
+    // Another request with the name may have asked for another group.
+    let there = &fs.in_group(group);
+    let Some(entry) = name.await_maker(&claim, || find_made(there, object, new))? else { return Ok(None) };
+    let made = entry.request.as_ref();
+    match made.and_then(|made| made.difference(new, entry.size, &|place| fs.context.canonical(place))) {
+        None => Ok(Some(volume(there, object, &entry))),
+        Some(difference) => Err(Error::already_exists(format!("it exists: {difference}"))),
     }
 }
 

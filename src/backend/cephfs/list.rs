@@ -41,10 +41,9 @@ fn of_cluster(context: &Context, call: &Call, cluster: Arc<Cluster>) -> Result<V
             let Some((group, object)) = path.split_once('/').filter(|_| entry.state == State::Whole) else {
                 continue;
             };
-            let fs = context.at(call, access.clone(), file_system.clone(), group);
             // An operator's subvolume is not listed: its entry says only that it is being removed.
             if entry.request.is_some() {
-                let volume = volume(&fs, object, &entry);
+                let volume = volume(&root.in_group(group), object, &entry);
                 found.push((volume.id.key(), volume));
             }
         }

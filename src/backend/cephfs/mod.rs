@@ -30,6 +30,9 @@ mod subvolumes;
 mod sweep;
 mod volumes;
 
+#[cfg(test)]
+mod tests;
+
 pub use self::parameters::PARAMETERS;
 
 use std::sync::Arc;

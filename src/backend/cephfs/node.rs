@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::backend::ceph::ClusterAccess;
 use crate::backend::ceph::placement::known;
 use crate::backend::ceph::publication::{NodePublication, PublicationLock};
-use crate::backend::cephfs::context::{Context, is_drawn, may_exist};
+use crate::backend::cephfs::context::{Context, may_exist};
 use crate::backend::cephfs::publish::{PublishContext, end_publications, publish};
 use crate::backend::{
     AttachedImage, Attachment, Condition, FileTree, NodeContext, NodeDriver, Publication, PublishedBy,
@@ -155,13 +155,11 @@ impl NodeDriver for Node {
         match (published, self.context.serves(&id.place)) {
             (PublishedBy::Controller, _) => Ok(()),
             (PublishedBy::Node, Served::Here) => {
-                // The record has the uuid of the tree, which the name of a volume of ours does not need.
-                let id = if is_drawn(id) { VolumeId { incarnation: None, ..id.clone() } } else { id.clone() };
                 let is_own = |lock: &PublicationLock| {
                     lock.publication.by == PublishedBy::Node && lock.publication.node == self.name
                 };
                 self.context
-                    .within(call, (&id.place, secrets), |fs| end_publications(fs, &id, is_own))
+                    .within(call, (&id.place, secrets), |fs| end_publications(fs, id, is_own))
                     .map(drop)
             }
             (PublishedBy::Node, _) => {

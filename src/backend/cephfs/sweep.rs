@@ -33,14 +33,14 @@ pub(crate) fn sweep_later(context: &Arc<Context>, queue: &JobQueue) {
     });
 }
 
-fn sweep(context: &Context, call: &Call, cluster: Arc<Cluster>) -> Result<()> {
+/// Sweeps the file systems of a cluster.
+pub(crate) fn sweep(context: &Context, call: &Call, cluster: Arc<Cluster>) -> Result<()> {
     let access = ClusterAccess::new(cluster, &Secrets::default())?;
     try_each(context.file_systems(call, &access)?.iter(), |file_system| {
-        let index = context.at(call, access.clone(), file_system.clone(), "").index().all()?;
-        try_each(index, |(path, entry)| {
-            let Some((group, object)) = path.split_once('/') else { return Ok(()) };
-            let fs = context.at(call, access.clone(), file_system.clone(), group);
-            sweep_entry(&fs, object, &entry)
+        let root = context.at(call, access.clone(), file_system.clone(), "");
+        try_each(root.index().all()?, |(path, entry)| match path.split_once('/') {
+            Some((group, object)) => sweep_entry(&root.in_group(group), object, &entry),
+            None => Ok(()),
         })
     })
 }

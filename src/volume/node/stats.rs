@@ -70,11 +70,14 @@ impl Operations {
                     used: found.bytes_used,
                     available: found.bytes_available,
                 },
-                inodes: (found.inodes_total > 0).then_some(Amount {
-                    total: found.inodes_total,
-                    used: found.inodes_used,
-                    available: found.inodes_available,
-                }),
+                // CephFS has no limit of its own, and counts more free ones than there are.
+                inodes: (found.inodes_total > 0 && found.inodes_available <= found.inodes_total).then_some(
+                    Amount {
+                        total: found.inodes_total,
+                        used: found.inodes_used,
+                        available: found.inodes_available,
+                    },
+                ),
                 condition: self.find_fault(call, mount, read_only)?.map(|fault| fault.to_string()),
             }),
             Err(error) if error.errno().is_some_and(crate::sys::mount::is_dead) => {

@@ -66,7 +66,7 @@ pub(super) const PLUGIN: &str = "org.test";
 pub(crate) const ONE: &str = "0000aaaa";
 pub(crate) const TWO: &str = "0000bbbb";
 
-pub(super) fn call() -> Call {
+pub(crate) fn call() -> Call {
     Call::internal("test")
 }
 

@@ -1,0 +1,269 @@
+//! A cluster with a file system in memory. It carries out the manager's commands, keeps locks and indexes, and
+//! can end the controller before or after any step.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::backend::ceph::locks::{
+    BindLocks, LockHolder, LockRequest, LockState, LockTarget, LockTool, Locked,
+};
+use crate::backend::ceph::monitor::fake::text;
+use crate::backend::ceph::monitor::{Asker, Command, Monitors};
+use crate::backend::ceph::objects::{BindObjects, IndexTool, ObjectTool};
+use crate::backend::ceph::{Failure, PoolRef};
+use crate::dispatch::Call;
+use crate::error::{Error, Result};
+use crate::exec::{Class, Output, Why};
+
+/// What happens at a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The controller dies before it.
+    Before,
+    /// The controller dies after it.
+    After,
+    /// The controller dies; the manager carries the command out at the next start.
+    Late,
+}
+
+type Other = Box<dyn FnMut() + Send>;
+
+#[derive(Default)]
+struct State {
+    groups: BTreeSet<String>,
+    /// By `GROUP/NAME`: size and uuid.
+    subvolumes: BTreeMap<String, (u64, String)>,
+    index: BTreeMap<String, Vec<u8>>,
+    /// By object.
+    locks: BTreeMap<String, Vec<LockHolder>>,
+    /// Commands that the manager carries out late.
+    late: Vec<Command>,
+    count: usize,
+    steps: usize,
+    fault: Option<(usize, Fault)>,
+    is_dead: bool,
+    /// What another controller does before a step.
+    other: Option<(usize, Other)>,
+}
+
+/// The cluster. Clones are the same one.
+#[derive(Clone, Default)]
+pub(super) struct FakeFs(Arc<Mutex<State>>);
+
+impl FakeFs {
+    /// Ends the controller at this step, counted from now.
+    pub fn fail_at(&self, step: usize, fault: Fault) {
+        let mut state = self.0.lock();
+        (state.steps, state.fault) = (0, Some((step, fault)));
+    }
+
+    /// Lets another controller act before this step, counted from now.
+    pub fn before_step(&self, step: usize, act: impl FnMut() + Send + 'static) {
+        let mut state = self.0.lock();
+        let act: Other = Box::new(act);
+        (state.steps, state.other) = (0, Some((step, act)));
+    }
+
+    /// Whether the controller was ended.
+    pub fn is_dead(&self) -> bool {
+        self.0.lock().is_dead
+    }
+
+    /// The next controller. What the manager has not carried out yet, it carries out now.
+    pub fn restart(&self) {
+        let mut state = self.0.lock();
+        (state.fault, state.other, state.is_dead) = (None, None, false);
+        for command in std::mem::take(&mut state.late) {
+            let _ = state.carry_out(&command);
+        }
+    }
+
+    /// The subvolumes, with their sizes.
+    pub fn subvolumes(&self) -> Vec<(String, u64)> {
+        self.0.lock().subvolumes.iter().map(|(path, (size, _))| (path.clone(), *size)).collect()
+    }
+
+    /// The keys of the index, and the objects with locks that are held.
+    pub fn rest(&self) -> Vec<String> {
+        let state = self.0.lock();
+        let held =
+            state.locks.iter().filter(|(_, holders)| !holders.is_empty()).map(|(object, _)| object.clone());
+        state.index.keys().cloned().chain(held).collect()
+    }
+
+    /// Loses index and claims.
+    pub fn lose_index(&self) {
+        let mut state = self.0.lock();
+        state.index.clear();
+        state.locks.clear();
+    }
+
+    /// Carries out a step, unless the controller has died. `late` is the command that the manager may carry out
+    /// after that.
+    fn step<T>(&self, late: Option<&Command>, act: impl FnOnce(&mut State) -> T) -> Option<T> {
+        let other = {
+            let mut state = self.0.lock();
+            state.steps += 1;
+            let steps = state.steps;
+            state.other.take_if(|(step, _)| *step == steps)
+        };
+        if let Some((_, mut act)) = other {
+            act();
+        }
+        let mut state = self.0.lock();
+        if state.is_dead {
+            return None;
+        }
+        let fault = state.fault.filter(|(step, _)| *step == state.steps).map(|(_, fault)| fault);
+        state.is_dead = fault.is_some();
+        match fault {
+            None => Some(act(&mut state)),
+            Some(Fault::After) => {
+                act(&mut state);
+                None
+            }
+            Some(Fault::Before) => None,
+            Some(Fault::Late) => {
+                state.late.extend(late.cloned());
+                None
+            }
+        }
+    }
+
+    fn object<T>(&self, act: impl FnOnce(&mut State) -> T) -> Result<T> {
+        self.step(None, act).ok_or_else(|| Error::unavailable("the controller died"))
+    }
+}
+
+impl State {
+    /// The stdout of a command, or its status and text.
+    fn carry_out(&mut self, command: &Command) -> Result<Value, (i32, String)> {
+        let (group, name) = (text(command, "group_name").to_string(), text(command, "sub_name").to_string());
+        let number = |key: &str| {
+            command
+                .iter()
+                .find(|(it, _)| *it == key)
+                .and_then(|(_, value)| value.as_u64())
+                .unwrap_or_default()
+        };
+        let path = format!("{group}/{name}");
+        let absent = || (libc::ENOENT, format!("Error ENOENT: subvolume '{name}' does not exist"));
+        match text(command, "prefix") {
+            "fs ls" => Ok(json!([{"name": "cephfs", "metadata_pool": "meta", "data_pools": ["data"]}])),
+            "df" => Ok(json!({"pools": [{"name": "data", "stats": {"max_avail": 1 << 30, "stored": 0}}]})),
+            "fs subvolumegroup ls" => Ok(self.groups.iter().map(|name| json!({ "name": name })).collect()),
+            "fs subvolumegroup create" => {
+                self.groups.insert(group);
+                Ok(Value::Null)
+            }
+            _ if !self.groups.contains(&group) => {
+                Err((libc::ENOENT, format!("Error ENOENT: subvolume group '{group}' does not exist")))
+            }
+            "fs subvolume create" => {
+                self.count += 1;
+                let uuid = format!("uuid-{}", self.count);
+                let known = self.subvolumes.entry(path).or_insert((0, uuid));
+                known.0 = number("size");
+                Ok(Value::Null)
+            }
+            "fs subvolume info" => {
+                let (size, uuid) = self.subvolumes.get(&path).ok_or_else(absent)?;
+                let path = format!("/volumes/{group}/{name}/{uuid}");
+                Ok(json!({"state": "complete", "path": path, "bytes_quota": size, "data_pool": "data"}))
+            }
+            "fs subvolume rm" => self.subvolumes.remove(&path).map(|_| Value::Null).ok_or_else(absent),
+            "fs subvolume resize" => {
+                self.subvolumes.get_mut(&path).ok_or_else(absent)?.0 = number("new_size");
+                Ok(Value::Null)
+            }
+            other => panic!("no manager knows {other:?}"),
+        }
+    }
+}
+
+impl Monitors for FakeFs {
+    fn ask(&self, (_, access): Asker<'_>, _: Class, commands: &[Command]) -> Result<Output, Failure> {
+        let [command] = commands else { panic!("one command at a time") };
+        let failed = |why: Why| Failure::new(access, why.of("ceph"));
+        match self.step(Some(command), |state| state.carry_out(command)) {
+            None => Err(failed(Why::Stopping)),
+            Some(Ok(printed)) => {
+                Ok(Output { stdout: printed.to_string().into_bytes(), stderr_tail: String::new() })
+            }
+            Some(Err((status, stderr_tail))) => {
+                Err(failed(Why::Failed { status, stdout: Vec::new(), stderr_tail }))
+            }
+        }
+    }
+}
+
+impl BindLocks for FakeFs {
+    fn locks<'a>(&'a self, _: &'a Call, _: &'a PoolRef) -> Box<dyn LockTool + 'a> {
+        Box::new(self.clone())
+    }
+}
+
+impl BindObjects for FakeFs {
+    fn objects<'a>(&'a self, _: &'a Call, _: &'a PoolRef) -> Box<dyn ObjectTool + 'a> {
+        Box::new(self.clone())
+    }
+
+    fn has_rados(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl LockTool for FakeFs {
+    fn lock(&self, target: LockTarget<'_>, request: &LockRequest) -> Result<Locked> {
+        self.object(|state| {
+            state.count += 1;
+            let number = state.count;
+            let holders = state.locks.entry(target.object()).or_default();
+            if holders.iter().any(|it| request.shared.is_none() || it.shared != request.shared) {
+                return Locked::Held;
+            }
+            let LockRequest { cookie, description, shared, .. } = request.clone();
+            let (client, address) = (format!("client.{number}"), format!("10.0.0.1:0/{number}"));
+            holders.push(LockHolder { cookie, description, shared, client, address });
+            Locked::Now
+        })
+    }
+
+    fn lock_state(&self, target: LockTarget<'_>) -> Result<LockState> {
+        self.object(|state| {
+            let holders = state.locks.get(&target.object());
+            LockState { is_known: holders.is_some(), holders: holders.cloned().unwrap_or_default() }
+        })
+    }
+
+    fn unlock(&self, target: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
+        self.object(|state| {
+            state.locks.entry(target.object()).or_default().retain(|it| it != holder);
+        })
+    }
+
+    fn remove_lockable(&self, target: LockTarget<'_>) -> Result<()> {
+        self.object(|state| drop(state.locks.remove(&target.object())))
+    }
+}
+
+impl IndexTool for FakeFs {
+    fn entries(&self, _: &str) -> Result<BTreeMap<String, Vec<u8>>> {
+        self.object(|state| state.index.clone())
+    }
+
+    fn entry(&self, _: &str, key: &str) -> Result<Option<Vec<u8>>> {
+        self.object(|state| state.index.get(key).cloned())
+    }
+
+    fn set_entry(&self, _: &str, key: &str, value: &[u8]) -> Result<()> {
+        self.object(|state| drop(state.index.insert(key.to_string(), value.to_vec())))
+    }
+
+    fn remove_entry(&self, _: &str, key: &str) -> Result<()> {
+        self.object(|state| drop(state.index.remove(key)))
+    }
+}
