@@ -108,7 +108,7 @@ fn snapshots_and_publications_are_cheap() {
         .expect("again");
     let taken = taken.snapshot.snapshot_id.clone();
     let copy = from_snapshot(corner.volume("copy", 8), &taken);
-    counted.costs(2..=6, "copy", |client| client.create(&copy)).expect("copy");
+    counted.costs(2..=7, "copy", |client| client.create(&copy)).expect("copy");
     counted.costs(1..=2, "the same copy", |client| client.create(&copy)).expect("again");
     counted
         .costs(1..=7, "publish", |client| client.controller_publish_volume(&publish_to(&id, "node-1")))

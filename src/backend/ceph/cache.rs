@@ -44,11 +44,6 @@ impl<K: Eq + Hash, V: Clone> Cache<K, V> {
         self.get(key).is_some()
     }
 
-    /// The first result of `pick` for an entry. Searches all entries, also expired ones.
-    pub fn find_map<T>(&self, pick: impl Fn(&K, &V) -> Option<T>) -> Option<T> {
-        self.entries.lock().iter().find_map(|(key, (_, value))| pick(key, value))
-    }
-
     /// The value that is remembered under a key, else the answer of `ask`, which is remembered from now on.
     pub fn get_or_ask(&self, key: K, ask: impl FnOnce() -> Result<V>) -> Result<V> {
         if let Some(value) = self.get(&key) {

@@ -20,8 +20,6 @@ pub(crate) struct Memory {
     pub snapshots: SnapshotCache,
     /// The names that retained images had as volumes, by their ids. They never change.
     pub former_names: Cache<String, String>,
-    /// How many parents an image has at most, by its id. It has fewer if one of them was flattened since.
-    pub parent_counts: Cache<String, usize>,
     pub locations: Locations,
     pub domains: DomainPools,
     /// Where topology has placed volumes, by the keys of their locks.

@@ -55,7 +55,6 @@ use super::{
     Backend, BegunRenames, NodeDriver, Placement, PlacementRequest, Publisher, Replication, Served, Service,
     Snapshots, Traits, Volumes,
 };
-use crate::backend::ceph::cache::Cache;
 use crate::backend::ceph::domains::Wishes;
 use crate::backend::parameters::check_file_system;
 use crate::clusters::Clusters;
@@ -91,13 +90,12 @@ impl Rbd {
         (identity, fences, timing): (Identity, bool, Timing),
         (queue, locks, renames): (Arc<JobQueue>, Arc<dyn ObjectLocks>, Arc<dyn BegunRenames>),
     ) -> Self {
-        let parent_counts = Cache::for_at_most(timing.parent_count_valid);
         let context = Arc::new(Context {
             clusters,
             tool,
             identity,
             timing,
-            memory: Memory { parent_counts, ..Memory::default() },
+            memory: Memory::default(),
             jobs: Jobs::new(queue),
             locks,
             renames,

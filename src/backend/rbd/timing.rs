@@ -54,8 +54,6 @@ pub(crate) struct Timing {
     pub copy_look: Duration,
     /// Within this time a command that changes an image's role has ended, or, if it was killed, its watch.
     pub role_change: Duration,
-    /// How long a count of parents is trusted: it decreases when a parent is flattened.
-    pub parent_count_valid: Duration,
 }
 
 impl Default for Timing {
@@ -79,7 +77,6 @@ impl Default for Timing {
             parent_check: seconds(5),
             sweep_interval: seconds(60 * 60),
             abandoned_copy: seconds(24 * 60 * 60),
-            parent_count_valid: seconds(60 * 60),
             copy_goes_on: seconds(60),
             copy_stands_still: seconds(40),
             copy_look: seconds(2),

@@ -21,26 +21,16 @@ const OBJECT_MAP: [&str; 2] = ["object-map", "fast-diff"];
 /// How many parents an image may have, one behind the other.
 pub(crate) const MAX_PARENTS: usize = 8;
 
-/// How many parents an image has, or had when they were counted. One process for each link that is not known
-/// yet.
+/// How many parents an image has, one behind the other. One process for each parent.
 pub(crate) fn count_parents(pool: &Pool<'_>, image: &ImageInfo) -> Result<usize> {
-    let counts = &pool.memory().parent_counts;
-    let (mut unknown, mut link) = (Vec::new(), image.clone());
-    let mut next = loop {
-        if let Some(known) = counts.get(&link.id) {
-            break known + 1;
-        }
-        unknown.push(link.id);
-        let Some(Parent { pool: name, namespace, id: Some(id), .. }) = link.parent else { break 0 };
+    let (mut count, mut next) = (0, image.parent.clone());
+    while let Some(Parent { pool: name, namespace, id, .. }) = next {
+        count += 1;
+        let Some(id) = id else { break };
         let at = PoolRef { access: pool.at.access.clone(), pool: name, namespace };
-        let Some(parent) = pool.other(&at).info(ImageRef::Id(&id))? else { break 1 };
-        link = parent;
-    };
-    for id in unknown.into_iter().rev() {
-        counts.remember(id, next);
-        next += 1;
+        next = pool.other(&at).info(ImageRef::Id(&id))?.and_then(|parent| parent.parent);
     }
-    Ok(next - 1)
+    Ok(count)
 }
 
 /// Gives a copy that is being made all its data. The call then continues even if its client gives up: a

@@ -103,11 +103,10 @@ pub(crate) fn create_copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origi
 
 fn copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<ImageInfo> {
     let mut missed: Option<String> = None;
-    for attempt in 0..ATTEMPTS {
+    for _ in 0..ATTEMPTS {
         let temporary = names::temporary(&spec.new.object, pool.tag(), &ids::draw()?);
-        let source = find_source(pool, spec, origin, &temporary, attempt == 0)?;
-        let is_certain = !source.is_transient && !source.is_cached_name;
-        if is_certain && missed.as_ref() == Some(&source.image) {
+        let source = find_source(pool, spec, origin, &temporary)?;
+        if !source.is_transient && missed.as_ref() == Some(&source.image) {
             return Err(no_source(origin));
         }
         match try_copy(pool, spec, &source, &temporary)? {
@@ -241,14 +240,11 @@ fn complete(
         pool.resize(temporary, size)?;
         info.size = size;
     }
-    let why_whole = source.why_whole();
-    let parents = if why_whole.is_some() { 0 } else { source.parents + 1 };
-    if let Some(why) = why_whole
+    if let Some(why) = source.why_whole()
         && chain::flatten(pool, &info, &why)? == Changed::Absent
     {
         return Ok(disturbed);
     }
-    pool.memory().parent_counts.remember(info.id.clone(), parents);
     give_name(pool, spec, info, &record)
 }
 

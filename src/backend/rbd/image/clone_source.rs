@@ -15,17 +15,15 @@ use crate::ids::{SnapshotId, VolumeId};
 /// A snapshot of an image.
 pub(crate) struct CloneSource {
     pub at: PoolRef,
-    /// The image's name, as far as is known.
+    /// The image's name.
     pub image: String,
     /// Its id.
     pub id: String,
     pub snapshot: String,
-    /// How many parents the image has, at most.
+    /// How many parents the image has.
     pub parents: usize,
     /// The snapshot is taken for this copy only.
     pub is_transient: bool,
-    /// The image's name was remembered, not asked for.
-    pub is_cached_name: bool,
     /// It is not in the pool that topology chose for the copy.
     pub is_elsewhere: bool,
 }
@@ -58,23 +56,24 @@ impl CloneSource {
     }
 }
 
-/// Finds the image, by a remembered name if `may_guess`: that saves a query, and if the name is out of date,
-/// the clone's parent shows it. `temporary` is the name of the copy while it is made.
+/// Finds the image and counts its parents. `temporary` is the name of the copy while it is made.
 pub(crate) fn find_source(
     pool: &Pool<'_>,
     spec: &CreateSpec<'_>,
     origin: &Origin,
     temporary: &str,
-    may_guess: bool,
 ) -> Result<CloneSource> {
     let at = locate(pool, spec, origin)?;
     let there = pool.other(&at);
-    let source = match origin {
-        Origin::Snapshot(id) => from_snapshot(&there, id, may_guess),
-        Origin::Volume(id) => from_volume(&there, id, temporary),
+    let (info, snapshot) = match origin {
+        Origin::Snapshot(id) => (image_of(&there, id, origin)?, names::snapshot(&id.snapshot)),
+        Origin::Volume(id) => (volume_to_copy(&there, id)?, names::transient(temporary)),
     };
+    let parents = count_parents(&there, &info)?;
+    let is_transient = matches!(origin, Origin::Volume(_));
     let is_elsewhere = spec.record.placed.is_some() && at.pool != pool.at.pool;
-    Ok(CloneSource { is_elsewhere, ..source? })
+    drop(there);
+    Ok(CloneSource { at, image: info.name, id: info.id, snapshot, parents, is_transient, is_elsewhere })
 }
 
 fn locate(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<PoolRef> {
@@ -94,39 +93,16 @@ fn locate(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<Poo
     pool.context.locate(place, &spec.new.secrets)
 }
 
-fn from_snapshot(pool: &Pool<'_>, asked: &SnapshotId, may_guess: bool) -> Result<CloneSource> {
-    let remembered = if may_guess { last_known(pool, asked) } else { None };
-    let is_cached_name = remembered.is_some();
-    let (image, parents) = match remembered {
-        Some(known) => known,
-        None => {
-            let info = pool.info(ImageRef::Id(&asked.source))?;
-            let info = info.ok_or_else(|| no_source(&Origin::Snapshot(asked.clone())))?;
-            let parents = count_parents(pool, &info)?;
-            (info.name, parents)
-        }
-    };
-    let (at, id, snapshot) = (pool.at.clone(), asked.source.clone(), names::snapshot(&asked.snapshot));
-    let (is_transient, is_elsewhere) = (false, false);
-    Ok(CloneSource { at, image, id, snapshot, parents, is_transient, is_cached_name, is_elsewhere })
+fn image_of(pool: &Pool<'_>, id: &SnapshotId, origin: &Origin) -> Result<ImageInfo> {
+    pool.info(ImageRef::Id(&id.source))?.ok_or_else(|| no_source(origin))
 }
 
-/// The name of the image, and the number of its parents, a while ago.
-fn last_known(pool: &Pool<'_>, id: &SnapshotId) -> Option<(String, usize)> {
-    let memory = pool.memory();
-    Some((memory.records.name_of(&id.place, &id.source)?, memory.parent_counts.get(&id.source)?))
-}
-
-fn from_volume(pool: &Pool<'_>, id: &VolumeId, temporary: &str) -> Result<CloneSource> {
+fn volume_to_copy(pool: &Pool<'_>, id: &VolumeId) -> Result<ImageInfo> {
     let info = existing_volume(pool, id).map_err(|error| error.context("the content source"))?;
-    if limit::is_full(&info) {
-        return Err(limit::full(pool, &info).context("the content source"));
+    match limit::is_full(&info) {
+        true => Err(limit::full(pool, &info).context("the content source")),
+        false => Ok(info),
     }
-    let parents = count_parents(pool, &info)?;
-    let (at, snapshot) = (pool.at.clone(), names::transient(temporary));
-    let (image, id) = (info.name, info.id);
-    let (is_transient, is_cached_name, is_elsewhere) = (true, false, false);
-    Ok(CloneSource { at, image, id, snapshot, parents, is_transient, is_cached_name, is_elsewhere })
 }
 
 /// The refusal of a source that does not exist.

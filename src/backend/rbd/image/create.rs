@@ -62,7 +62,6 @@ fn create_blank(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<ImageInfo> {
         match (made, find_taken(pool, spec)?) {
             (Made::New, Some(info)) => {
                 pool.memory().records.remember(&spec.key(), &info.id, &spec.record);
-                pool.memory().parent_counts.remember(info.id.clone(), 0);
                 return Ok(info);
             }
             (Made::Taken, Some(info)) => return answer_from(pool, spec, info),

@@ -12,7 +12,6 @@ use crate::backend::rbd::names::RECORD_KEY;
 use crate::backend::rbd::parameters::Settings;
 use crate::csi::Map;
 use crate::error::{Error, Result};
-use crate::ids::{Place, decode};
 
 /// The request for an image, and what became of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -85,12 +84,6 @@ impl RecordCache {
     /// Remembers the record of an image.
     pub fn remember(&self, key: &str, id: &str, record: &Record) {
         self.0.remember(key.to_string(), (id.to_string(), Arc::new(record.clone())));
-    }
-
-    /// The name that the image of this id had at `place` a while ago; it may be renamed by now, or gone.
-    pub fn name_of(&self, place: &Place, id: &str) -> Option<String> {
-        let prefix = place.key("");
-        self.0.find_map(|key, (of, _)| if of == id { decode(key.strip_prefix(&prefix)?) } else { None })
     }
 
     /// Forgets an image that is gone.
