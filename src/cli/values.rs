@@ -18,7 +18,7 @@ use crate::grpc::proto::csi_v1 as wire;
 use crate::topology::Domains;
 use crate::volume::request::Mode;
 
-/// The most bytes that are read. Secrets are a handful of keys; a longer file is not the intended one.
+/// The most bytes that secrets may have. They are a handful of keys; a longer file is not the intended one.
 const MOST_SECRETS: u64 = 64 * 1024;
 
 /// A size in bytes. K, M, G, T and P are powers of 1024, with or without an `i` or `iB` behind them, as for
@@ -123,13 +123,17 @@ pub fn path_text(path: &Path) -> CliResult<String> {
 pub fn secrets(given: &Given) -> CliResult<HashMap<String, String>> {
     let Some(source) = given.value("secrets") else { return Ok(HashMap::new()) };
     let unreadable = |error: io::Error| Error::io(format!("read the secrets from {source}"), &error);
-    let mut text = String::new();
-    let read = match source {
-        "-" => io::stdin().lock().take(MOST_SECRETS).read_to_string(&mut text),
-        file => File::open(file).map_err(unreadable)?.take(MOST_SECRETS).read_to_string(&mut text),
+    let input: &mut dyn Read = match source {
+        "-" => &mut io::stdin(),
+        file => &mut File::open(file).map_err(unreadable)?,
     };
-    read.map_err(unreadable)?;
-    parse_secrets(source, &text)
+    let mut bytes = Vec::new();
+    let length = input.take(MOST_SECRETS + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if length as u64 > MOST_SECRETS {
+        return Err(CliError::usage(format!("--secrets {source}: longer than {MOST_SECRETS} bytes")));
+    }
+    let text = str::from_utf8(&bytes).map_err(|error| unreadable(io::Error::other(error)))?;
+    parse_secrets(source, text)
 }
 
 /// Lines of `key=value`. Empty lines and lines that begin with `#` are skipped. The value is everything
@@ -269,6 +273,11 @@ mod tests {
         std::fs::write(file.path(), "k=v\n").unwrap();
         let line = format!("volume delete v --secrets {}", file.path().display());
         assert_eq!(secrets(&given(&line)).unwrap(), HashMap::from([("k".into(), "v".into())]));
+        std::fs::write(file.path(), format!("k=v\n#{}", "x".repeat(MOST_SECRETS as usize - 5))).unwrap();
+        assert_eq!(secrets(&given(&line)).unwrap(), HashMap::from([("k".into(), "v".into())]));
+        std::fs::write(file.path(), format!("k=v\n{}", "é".repeat(MOST_SECRETS as usize / 2))).unwrap();
+        let long = secrets(&given(&line)).unwrap_err();
+        assert!(long.exit_code() == 2 && long.to_string().ends_with(": longer than 65536 bytes"), "{long}");
         let missing = secrets(&given("volume delete v --secrets /not/there")).unwrap_err();
         assert_eq!(missing.exit_code(), 1);
         assert!(missing.to_string().contains("read the secrets from /not/there"), "{missing}");
