@@ -11,10 +11,12 @@ pub mod v0;
 pub mod v1;
 
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::task::{Context, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::Receiver;
 use grpcio::{ChannelBuilder, Environment, ServerBuilder, ServerCredentials, Service, ServiceBuilder};
 
 use crate::error::{Error, Result};
@@ -36,8 +38,6 @@ const LONGEST_REQUEST: i32 = 256 << 10;
 pub struct Server {
     server: grpcio::Server,
     socket: PathBuf,
-    /// Gets a message once every call has been answered. Set by [`Server::drain`].
-    drained: Option<Receiver<()>>,
     // Reserves the socket's name.
     _lock: FileLock,
 }
@@ -72,7 +72,7 @@ impl Server {
         crash::point("socket bound");
         drop(umask);
         server.start();
-        Ok(Self { server, socket: socket.to_path_buf(), drained: None, _lock: lock })
+        Ok(Self { server, socket: socket.to_path_buf(), _lock: lock })
     }
 
     /// The path of the socket.
@@ -82,9 +82,8 @@ impl Server {
 
     /// Takes no more calls and waits for those under way. False if some still are at the deadline.
     pub fn drain(&mut self, deadline: Instant) -> bool {
-        let server = &mut self.server;
-        let drained = self.drained.get_or_insert_with(|| finished(server.shutdown()));
-        drained.recv_deadline(deadline).is_ok()
+        // Can be repeated: gRPC answers each request for the shutdown.
+        resolves_before(self.server.shutdown(), deadline)
     }
 
     /// Waits for the calls still under way until the deadline, cancels the rest and removes the socket.
@@ -101,17 +100,22 @@ impl Server {
     }
 }
 
-/// Waits for gRPC's shutdown on a thread of its own: the future has no deadline.
-fn finished(done: grpcio::ShutdownFuture) -> Receiver<()> {
-    let (sender, receiver) = crossbeam_channel::bounded(2);
-    let wait = move || {
-        let _ = futures_executor::block_on(done);
-        // One message for each of the two callers of `drain`.
-        let _ = (sender.send(()), sender.send(()));
-    };
-    // If the thread does not start, the receiver gets no message.
-    let _ = std::thread::Builder::new().name("shutdown".into()).spawn(wait);
-    receiver
+/// Waits for a future. False if it has not resolved at the deadline.
+fn resolves_before(future: impl Future, deadline: Instant) -> bool {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let (mut future, waker) = (pin!(future), Waker::from(Arc::new(Unpark(thread::current()))));
+    while future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+        match deadline.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => return false,
+            left => thread::park_timeout(left),
+        }
+    }
+    true
 }
 
 /// Locks a file that only its owner can open, so that no other user can keep the daemon from starting.
@@ -189,4 +193,19 @@ pub fn services(
         all = csi_v1::register_node(all, bridge, v1::node::Node { operations: operations() });
     }
     all.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_future_is_awaited_until_it_resolves_or_the_deadline_passes() {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let (sender, receiver) = futures_channel::oneshot::channel();
+        let waiter = thread::spawn(move || resolves_before(receiver, deadline));
+        assert_eq!(sender.send(()), Ok(()));
+        assert!(waiter.join().is_ok_and(|resolved| resolved));
+        assert!(!resolves_before(std::future::pending::<()>(), Instant::now()));
+    }
 }
