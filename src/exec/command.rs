@@ -38,7 +38,7 @@ impl Class {
 
 /// A command line. Its arguments never hold secrets: they are logged and every user of the machine can see
 /// them.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Cmd {
     pub(super) tool: Tool,
     pub(super) class: Class,
@@ -50,23 +50,12 @@ pub struct Cmd {
     pub(super) bulkhead: Option<Bulkhead>,
     pub(super) outlives: bool,
     pub(super) guard: Option<Vec<u8>>,
-    pub(super) kept_open: Option<KeptOpen>,
+    /// A file that the command keeps open without using it.
+    pub(super) kept_open: Option<Arc<File>>,
 }
-
-/// A file that a command keeps open without using it. It is equal only to itself.
-#[derive(Clone)]
-pub(super) struct KeptOpen(pub(super) Arc<File>);
-
-impl PartialEq for KeptOpen {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for KeptOpen {}
 
 /// What a command reads from stdin, an anonymous file in memory.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub(super) struct Input {
     pub(super) bytes: Vec<u8>,
     /// The length of the file, if it is more than that of `bytes`.
@@ -80,7 +69,7 @@ impl From<&[u8]> for Input {
 }
 
 /// A file in memory that a command reads by the path in one of its arguments.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub(super) struct MemoryFile {
     /// The index of the argument that is its path.
     pub(super) argument: usize,
@@ -165,7 +154,7 @@ impl Cmd {
     /// its lock even after the daemon has died.
     #[must_use]
     pub fn keeping_open(mut self, file: &Arc<File>) -> Self {
-        self.kept_open = Some(KeptOpen(Arc::clone(file)));
+        self.kept_open = Some(Arc::clone(file));
         self
     }
 

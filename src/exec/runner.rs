@@ -294,7 +294,7 @@ impl Processes {
         };
         let orphaned = orphaned(cmd.class, cmd.outlives);
         let start = self.start(program, cmd.tool.file_name(), args, &cmd.stdin, orphaned);
-        let start = Start { files: &cmd.files, kept_open: cmd.kept_open.as_ref().map(|it| &it.0), ..start };
+        let start = Start { files: &cmd.files, kept_open: cmd.kept_open.as_ref(), ..start };
         self.perform(Task { call, command, class: cmd.class, start, permit })
     }
 

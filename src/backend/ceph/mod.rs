@@ -200,7 +200,6 @@ mod tests {
         assert_eq!(cmd.memory_files().collect::<Vec<_>>(), [KEY]);
         let cmd = access(Some("/etc/ceph/ceph.conf"), None).command(Tool::Ceph, Class::Question);
         assert_eq!(cmd.to_string(), "ceph -c /etc/ceph/ceph.conf --id web --connect-timeout 20");
-        assert_eq!(cmd, access(Some("/etc/ceph/ceph.conf"), None).command(Tool::Ceph, Class::Question));
     }
 
     #[test]
