@@ -14,7 +14,7 @@ use std::sync::Arc;
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, fallocate};
 
 use crate::error::{Error, Result};
-use crate::sys::crash;
+use crate::sys::changing;
 
 /// A directory of files. Every error keeps its errno.
 pub trait Disk: Send + Sync {
@@ -77,10 +77,8 @@ impl Disk for RealDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        crash::point("create a journal file");
-        let file = self.open_file(name, OFlags::CREATE | OFlags::TRUNC)?;
-        crash::point("journal file created");
-        Ok(Arc::new(file))
+        let flags = OFlags::CREATE | OFlags::TRUNC;
+        Ok(Arc::new(changing("create a journal file", || self.open_file(name, flags))?))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
@@ -92,17 +90,12 @@ impl Disk for RealDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        crash::point("rename a journal file");
-        rustix::fs::renameat(&self.directory, from, &self.directory, to)?;
-        crash::point("journal file renamed");
-        Ok(())
+        let rename = || rustix::fs::renameat(&self.directory, from, &self.directory, to);
+        Ok(changing("rename a journal file", rename)?)
     }
 
     fn sync_dir(&self) -> io::Result<()> {
-        crash::point("sync the journal directory");
-        rustix::fs::fsync(&self.directory)?;
-        crash::point("journal directory synced");
-        Ok(())
+        Ok(changing("sync the journal directory", || rustix::fs::fsync(&self.directory))?)
     }
 }
 
@@ -114,10 +107,7 @@ impl DiskFile for File {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        crash::point("write to the journal");
-        self.write_all_at(bytes, offset)?;
-        crash::point("journal written");
-        Ok(())
+        changing("write to the journal", || self.write_all_at(bytes, offset))
     }
 
     fn keep_room(&self, offset: u64, length: u64) -> io::Result<()> {
@@ -126,16 +116,10 @@ impl DiskFile for File {
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        crash::point("cut the journal");
-        self.set_len(length)?;
-        crash::point("journal cut");
-        Ok(())
+        changing("cut the journal", || self.set_len(length))
     }
 
     fn sync(&self) -> io::Result<()> {
-        crash::point("sync the journal");
-        rustix::fs::fdatasync(self)?;
-        crash::point("journal synced");
-        Ok(())
+        Ok(changing("sync the journal", || rustix::fs::fdatasync(self))?)
     }
 }

@@ -95,7 +95,7 @@ fn the_first_start_is_interrupted() {
         empty,
         check,
         &[
-            "journal file created",
+            "create a journal file",
             "sync the journal directory",
             "make directory",
             "create file",
