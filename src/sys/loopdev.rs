@@ -259,13 +259,14 @@ fn as_attached(path: PathBuf, device: &File) -> io::Result<LoopDevice> {
 /// Those of reading sysfs and opening the device.
 pub fn find(image: &Path) -> io::Result<Option<LoopDevice>> {
     match Inode::of(image) {
-        Ok(inode) => find_inode(image.file_name().unwrap_or_default(), inode),
+        Ok(inode) => find_existing(image.file_name().unwrap_or_default(), inode),
         Err(error) if error.kind() == io::ErrorKind::NotFound => find_deleted(image),
         Err(error) => Err(error),
     }
 }
 
-fn find_inode(name: &OsStr, inode: Inode) -> io::Result<Option<LoopDevice>> {
+/// The device of a file that exists. Only devices whose files have the same name are opened.
+fn find_existing(name: &OsStr, inode: Inode) -> io::Result<Option<LoopDevice>> {
     for (device, file) in attached()? {
         if file.file_name() != Some(name) && without_deleted(&file).and_then(Path::file_name) != Some(name) {
             continue;
@@ -274,9 +275,8 @@ fn find_inode(name: &OsStr, inode: Inode) -> io::Result<Option<LoopDevice>> {
         if Inode::of(&file).is_ok_and(|other| other != inode) {
             continue;
         }
-        match open_attached(&device)? {
-            Some(device) if device.backing == inode => return Ok(Some(device)),
-            _ => {}
+        if let Some(device) = open_attached(&device)?.filter(|it| it.backing == inode) {
+            return Ok(Some(device));
         }
     }
     Ok(None)

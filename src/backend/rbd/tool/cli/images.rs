@@ -119,13 +119,11 @@ impl ImageTool for PoolCommands<'_> {
         Ok(Changed::Done)
     }
 
-    /// `rbd ls -l`. It complains about images that are half made or vanish meanwhile, leaves them out and
-    /// ends with 0.
+    /// `rbd ls -l`. It leaves out the images that are half made, half removed or being removed, and ends
+    /// with 0 or 2. Its status 2 with a list on stdout is a list.
     fn list(&self) -> Result<Vec<ListedImage>> {
         match self.run(self.rbd(Class::Listing, &["ls", "--long", "--format=json"])) {
             Ok(output) => read::<Vec<Row>>("rbd ls", &output.stdout).map(entries),
-            // Some images could not be opened: half made, half removed, or being removed. The others are
-            // listed.
             Err(failure)
                 if absent(&failure, &["listing images failed: "]) && !failure.stdout().is_empty() =>
             {

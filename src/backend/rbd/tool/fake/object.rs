@@ -1,4 +1,4 @@
-//! Objects that carry locks: headers of images and names of snapshots.
+//! Objects that carry locks: headers of images, and names of images, snapshots and volumes.
 
 use std::time::SystemTime;
 

@@ -47,7 +47,7 @@ fn hold(cookie: &str, shared: Option<&str>) -> LockRequest {
 }
 
 #[test]
-fn a_clone_has_the_data_of_its_snapshot_and_the_all_metadata_its_parent() {
+fn a_clone_has_the_data_of_its_snapshot_and_all_metadata_of_its_parent() {
     let (cluster, at) = with_snapshot();
     assert_eq!(clone(&cluster, "a", "b").unwrap(), Some(Made::New));
     assert_eq!(cluster.content(&at, "b"), "old");
