@@ -21,8 +21,6 @@ use crate::ids::DELETER;
 
 /// The kind of its description.
 const KIND: &str = "deletion";
-/// How many times to ask for the lock, if a dead process's lock is broken each time.
-const ATTEMPTS: usize = 10;
 
 /// The result of a request for the lock.
 #[derive(Debug)]
@@ -85,26 +83,23 @@ pub(crate) fn acquire_on(pool: &Pool<'_>, target: LockTarget<'_>, what: &str) ->
     Ok(acquired.unwrap_or(Acquired::HeldElsewhere))
 }
 
-/// Takes the lock; None while another controller holds it.
+/// Takes the lock; None if it is to be tried again: another controller holds it, or its dead holder has just
+/// lost it.
 fn try_acquire(pool: &Pool<'_>, target: LockTarget<'_>, request: &LockRequest) -> Result<Option<Acquired>> {
-    for _ in 0..ATTEMPTS {
-        // Read before the lock is taken, so the lock never ends earlier than assumed.
-        let since = clock::since_boot();
-        if pool.lock(target, request)? == Locked::Now {
-            let until = since + pool.timing().deletion_decision;
-            return Ok(Some(Acquired::Locked(DeletionLock { until })));
-        }
-        let holders = pool.holders(target)?;
-        let controllers: Vec<Option<String>> = holders.iter().map(controller).collect::<Result<_>>()?;
-        match controllers.iter().position(|controller| controller.as_deref() == Some(pool.tag())) {
-            // This daemon does one thing at a time with a volume, so the process that took the lock is dead;
-            // or it is done, and the image is retained.
-            Some(dead) => pool.unlock(target, &holders[dead])?,
-            None if controllers.iter().any(Option::is_none) => return Ok(Some(Acquired::Published(holders))),
-            None => return Ok(None),
-        }
+    // Read before the lock is taken, so the lock never ends earlier than assumed.
+    let until = clock::since_boot() + pool.timing().deletion_decision;
+    if pool.lock(target, request)? == Locked::Now {
+        return Ok(Some(Acquired::Locked(DeletionLock { until })));
     }
-    Ok(None)
+    let holders = pool.holders(target)?;
+    let controllers: Vec<Option<String>> = holders.iter().map(controller).collect::<Result<_>>()?;
+    match controllers.iter().position(|controller| controller.as_deref() == Some(pool.tag())) {
+        // This daemon does one thing at a time with a volume, so the process that took the lock is dead; or
+        // it is done, and the image is retained.
+        Some(dead) => pool.unlock(target, &holders[dead]).map(|()| None),
+        None if controllers.iter().any(Option::is_none) => Ok(Some(Acquired::Published(holders))),
+        None => Ok(None),
+    }
 }
 
 /// Gives the lock back, so that the volume can be published. If that fails, the lock expires by itself.
