@@ -22,15 +22,14 @@ use crate::backend::Origin;
 use crate::backend::parameters::other_file_system;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::chain;
-use crate::backend::rbd::image::clone_source::{CloneSource, Mismatch, find_source, no_source};
+use crate::backend::rbd::image::clone_source::{CloneSource, find_source, no_source};
 use crate::backend::rbd::image::internal;
 use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::parent::check_retained_later;
 use crate::backend::rbd::image::record::Record;
-use crate::backend::rbd::image::remove::remove_bare_name;
 use crate::backend::rbd::image::rename::{Named, remove_copy, rename_copy};
 use crate::backend::rbd::image::spec::{
-    CreateSpec, answer_from, bounds, find_if_known, find_taken, find_whole,
+    CreateSpec, answer_from, bounds, find_if_known, find_whole, take_name,
 };
 use crate::backend::rbd::jobs::{CopiedVolume, Job};
 use crate::backend::rbd::mirror::terms::Terms as ReplicationTerms;
@@ -41,33 +40,12 @@ use crate::backend::size::Bounds;
 use crate::error::{Error, Kind, Result};
 use crate::ids;
 
-/// How many times to repeat a step that others disturb.
-const ATTEMPTS: usize = 4;
-
-/// How an attempt ended.
-enum Outcome {
-    Made(Box<ImageInfo>),
-    /// The image or the snapshot does not exist under the name it had.
-    NoSource,
-    /// Another controller or client interfered.
-    Disturbed,
-}
-
-/// What became of a clone.
+/// What became of a copy.
 enum Completed {
-    /// It has its name.
+    /// It is the volume.
     Named(Box<ImageInfo>),
-    /// It does not become the volume, and is removed.
-    NotNeeded(Outcome),
-}
-
-impl Completed {
-    fn into_outcome(self) -> Outcome {
-        match self {
-            Self::Named(info) => Outcome::Made(info),
-            Self::NotNeeded(outcome) => outcome,
-        }
-    }
+    /// Another controller's copy is the volume.
+    NotNeeded(Box<ImageInfo>),
 }
 
 /// Whether there was something to clone.
@@ -102,46 +80,36 @@ pub(crate) fn create_copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origi
 }
 
 fn copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<ImageInfo> {
-    let mut missed: Option<String> = None;
-    for _ in 0..ATTEMPTS {
-        let temporary = names::temporary(&spec.new.object, pool.tag(), &ids::draw()?);
-        let source = find_source(pool, spec, origin, &temporary)?;
-        if !source.is_transient && missed.as_ref() == Some(&source.image) {
-            return Err(no_source(origin));
-        }
-        match try_copy(pool, spec, &source, &temporary)? {
-            Outcome::Made(info) => return Ok(*info),
-            Outcome::NoSource => missed = Some(source.image),
-            Outcome::Disturbed => missed = None,
-        }
-    }
-    Err(Error::unavailable(
-        "another controller changed its source or the volume itself during this call: try again",
-    ))
-}
-
-fn try_copy(
-    pool: &Pool<'_>,
-    spec: &CreateSpec<'_>,
-    source: &CloneSource,
-    temporary: &str,
-) -> Result<Outcome> {
+    let temporary = names::temporary(&spec.new.object, pool.tag(), &ids::draw()?);
+    let source = find_source(pool, spec, origin, &temporary)?;
     // The sweep leaves locked images alone.
-    let _working = internal::lock(pool, temporary)?;
-    let outcome = match clone_source(pool, spec, source, temporary) {
-        Ok(Cloned::Done) => complete(pool, spec, source, temporary),
-        Ok(Cloned::NoSource) => return Ok(Outcome::NoSource),
+    let _working = internal::lock(pool, &temporary)?;
+    let completed = match clone_source(pool, spec, &source, &temporary) {
+        Ok(Cloned::Done) => complete(pool, spec, &source, &temporary),
+        Ok(Cloned::NoSource) => {
+            return match find_source(pool, spec, origin, &temporary)? {
+                // The image has kept its name, so the snapshot is gone.
+                now if now.image == source.image && !now.is_transient => Err(no_source(origin)),
+                _ => Err(changed_meanwhile()),
+            };
+        }
         Err(error) => Err(error),
     };
-    match &outcome {
+    match &completed {
+        Ok(Completed::Named(_)) => {}
         Err(error) if matches!(error.kind(), Kind::Timeout | Kind::Unavailable) => {
-            remove_later(pool, source, temporary);
+            remove_later(pool, &source, &temporary);
         }
         // The clone does not become the volume.
-        Err(_) | Ok(Completed::NotNeeded(_)) => discard(pool, source, temporary),
-        Ok(Completed::Named(_)) => {}
+        Err(_) | Ok(Completed::NotNeeded(_)) => discard(pool, &source, &temporary),
     }
-    outcome.map(Completed::into_outcome)
+    let (Completed::Named(info) | Completed::NotNeeded(info)) = completed?;
+    Ok(*info)
+}
+
+fn changed_meanwhile() -> Error {
+    let what = "another controller changed its source or the copy during this call: try again";
+    Error::new(Kind::Busy, what)
 }
 
 /// Removes the copy, now or in the background.
@@ -218,11 +186,10 @@ fn complete(
     source: &CloneSource,
     temporary: &str,
 ) -> Result<Completed> {
-    let disturbed = Completed::NotNeeded(Outcome::Disturbed);
-    let Some(inherited) = pool.all_metadata(temporary)? else { return Ok(disturbed) };
+    let inherited = pool.all_metadata(temporary)?.ok_or_else(changed_meanwhile)?;
     let record = complete_record(&spec.record, &inherited)?;
     if pool.set_metadata(temporary, RECORD_KEY, &record.text()?)? == Changed::Absent {
-        return Ok(disturbed);
+        return Err(changed_meanwhile());
     }
     forget_replication(pool, temporary, &inherited)?;
     let limits = changed_limits(&inherited, &spec.settings.limits);
@@ -230,9 +197,9 @@ fn complete(
         let limits: Vec<_> = limits.iter().map(|(key, limit)| (setting(key), *limit)).collect();
         pool.set_limits(temporary, &limits)?;
     }
-    let Some(mut info) = pool.info(ImageRef::Name(temporary))? else { return Ok(disturbed) };
-    if let Some(wrong) = source.mismatch(&info) {
-        return Ok(Completed::NotNeeded(wrong.into()));
+    let mut info = pool.info(ImageRef::Name(temporary))?.ok_or_else(changed_meanwhile)?;
+    if !source.is_parent_of(&info) {
+        return Err(changed_meanwhile());
     }
     let bounds = bounds(&spec.settings, &spec.new.capabilities, record.asked.fs_type.as_deref());
     let size = Bounds { largest: info.largest, ..bounds }.of_new(&spec.new.size, Some(info.size))?;
@@ -243,48 +210,22 @@ fn complete(
     if let Some(why) = source.why_whole()
         && chain::flatten(pool, &info, &why)? == Changed::Absent
     {
-        return Ok(disturbed);
+        return Err(changed_meanwhile());
     }
     give_name(pool, spec, info, &record)
 }
 
-impl From<Mismatch> for Outcome {
-    fn from(mismatch: Mismatch) -> Self {
-        match mismatch {
-            Mismatch::NoParent => Self::Disturbed,
-            Mismatch::OtherParent => Self::NoSource,
-        }
-    }
-}
-
 /// The last step. If the name is taken, another controller was faster.
 fn give_name(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo, record: &Record) -> Result<Completed> {
-    let name = &spec.new.object;
-    let mut cleared = false;
-    for _ in 0..ATTEMPTS {
-        match rename_copy(pool, &info, name)? {
-            Named::Done(info) => {
-                pool.memory().records.remember(&spec.key(), &info.id, record);
-                return Ok(Completed::Named(info));
-            }
-            Named::Absent => return Ok(Completed::NotNeeded(Outcome::Disturbed)),
-            Named::Taken => {}
+    let rename = || match rename_copy(pool, &info, &spec.new.object)? {
+        Named::Done(info) => {
+            pool.memory().records.remember(&spec.key(), &info.id, record);
+            Ok(Some(Completed::Named(info)))
         }
-        match find_taken(pool, spec)? {
-            Some(winner) => {
-                let info = Box::new(answer_from(pool, spec, winner)?);
-                return Ok(Completed::NotNeeded(Outcome::Made(info)));
-            }
-            // Taken anew, by a creation that has not been waited for.
-            None if cleared => break,
-            // A name that a killed creation left without an image.
-            None => {
-                remove_bare_name(pool, name)?;
-                cleared = true;
-            }
-        }
-    }
-    Err(Error::unavailable("other controllers made and deleted it during this call: try again"))
+        Named::Absent => Err(changed_meanwhile()),
+        Named::Taken => Ok(None),
+    };
+    take_name(pool, spec, rename, |winner| Completed::NotNeeded(Box::new(winner)))
 }
 
 /// Resets what the copy has inherited of its source's replication: the copy is not replicated.

@@ -8,7 +8,7 @@ use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::image::spec::CreateSpec;
 use crate::backend::rbd::names;
 use crate::backend::rbd::snapshot::limit;
-use crate::backend::rbd::tool::{ImageInfo, ImageRef};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef, Parent};
 use crate::error::{Error, Result};
 use crate::ids::{SnapshotId, VolumeId};
 
@@ -28,15 +28,6 @@ pub(crate) struct CloneSource {
     pub is_elsewhere: bool,
 }
 
-/// Why an image is no clone of a source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mismatch {
-    /// It has no parent.
-    NoParent,
-    /// It reads from another image or snapshot.
-    OtherParent,
-}
-
 impl CloneSource {
     /// Why a copy of it must be flattened while it is made, if so.
     pub fn why_whole(&self) -> Option<String> {
@@ -46,13 +37,13 @@ impl CloneSource {
         is_at_end.then(why).or_else(|| self.is_elsewhere.then(where_from))
     }
 
-    /// Why an image is no clone of this, if so. By now a transient snapshot is in the trash, where it has
-    /// another name.
-    pub fn mismatch(&self, clone: &ImageInfo) -> Option<Mismatch> {
-        let Some(parent) = &clone.parent else { return Some(Mismatch::NoParent) };
-        let is_same_image = parent.id.as_ref() == Some(&self.id);
-        let is_same_name = self.is_transient || parent.snapshot == self.snapshot;
-        (!is_same_image || !is_same_name).then_some(Mismatch::OtherParent)
+    /// Whether an image is a clone of this. By now a transient snapshot is in the trash, where it has another
+    /// name.
+    pub fn is_parent_of(&self, clone: &ImageInfo) -> bool {
+        let is_this = |parent: &Parent| {
+            parent.id.as_ref() == Some(&self.id) && (self.is_transient || parent.snapshot == self.snapshot)
+        };
+        clone.parent.as_ref().is_some_and(is_this)
     }
 }
 

@@ -8,16 +8,12 @@ use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::clone::create_copy;
 use crate::backend::rbd::image::find::with_record;
 use crate::backend::rbd::image::layout;
-use crate::backend::rbd::image::remove::remove_bare_name;
 use crate::backend::rbd::image::spec::{
-    CreateSpec, answer_from, bounds, find_if_known, find_taken, find_whole,
+    CreateSpec, answer_from, bounds, find_if_known, find_taken, find_whole, replaced, take_name,
 };
 use crate::backend::rbd::tool::{ImageInfo, Made, NewImage};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ids::VolumeId;
-
-/// How many times to look for an image that others make and remove meanwhile.
-const ATTEMPTS: usize = 4;
 
 /// Makes the volume at its place, or finds the one that the same request made there.
 pub(crate) fn create(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Volume> {
@@ -56,25 +52,13 @@ fn create_blank(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<ImageInfo> {
     let metadata: Vec<_> = metadata.iter().map(|(key, value)| (*key, value.as_str())).collect();
     let layout = layout::of_new(pool, &spec.settings.layout)?;
     let image = NewImage { name, size, layout: &layout, metadata: &metadata };
-    let mut cleared = false;
-    for _ in 0..ATTEMPTS {
-        let made = pool.create(&image)?;
-        match (made, find_taken(pool, spec)?) {
-            (Made::New, Some(info)) => {
-                pool.memory().records.remember(&spec.key(), &info.id, &spec.record);
-                return Ok(info);
-            }
-            (Made::Taken, Some(info)) => return answer_from(pool, spec, info),
-            // Another controller has deleted the image in the meantime.
-            (Made::New, None) => {}
-            // The name is taken again, by a creation that this call has not waited for.
-            (Made::Taken, None) if cleared => break,
-            // A name without an image: a killed creation left it, and only a removal takes it away.
-            (Made::Taken, None) => {
-                remove_bare_name(pool, name)?;
-                cleared = true;
-            }
+    let create = || {
+        if pool.create(&image)? == Made::Taken {
+            return Ok(None);
         }
-    }
-    Err(Error::unavailable("other controllers made and deleted it during this call: try again"))
+        let info = find_taken(pool, spec)?.ok_or_else(replaced)?;
+        pool.memory().records.remember(&spec.key(), &info.id, &spec.record);
+        Ok(Some(info))
+    };
+    take_name(pool, spec, create, |winner| winner)
 }

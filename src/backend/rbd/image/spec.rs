@@ -6,6 +6,7 @@ use crate::backend::parameters::formatted_with;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::{ImageWithRecord, with_record_in_making};
 use crate::backend::rbd::image::record::Record;
+use crate::backend::rbd::image::remove::remove_bare_name;
 use crate::backend::rbd::image::rename::{find_by_own_name, settle_and_find};
 use crate::backend::rbd::names::RECORD_KEY;
 use crate::backend::rbd::parameters::Settings;
@@ -76,6 +77,34 @@ pub(crate) fn find_taken(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Optio
     let timing = pool.timing();
     let what = format!("image {}, whose name is taken, to be there", spec.new.object);
     pool.call.wait_for(what, 2 * timing.orphan_name_grace, timing.poll, || find_whole(pool, spec))
+}
+
+/// Gives the volume's name to an image by `take`, which returns None if the name is taken. If the image that
+/// has it answers the request, `found` makes it the outcome. A name that a killed creation has left without
+/// an image is removed, and `take` is called once more.
+pub(crate) fn take_name<T>(
+    pool: &Pool<'_>,
+    spec: &CreateSpec<'_>,
+    mut take: impl FnMut() -> Result<Option<T>>,
+    found: impl FnOnce(ImageInfo) -> T,
+) -> Result<T> {
+    for is_cleared in [false, true] {
+        if let Some(taken) = take()? {
+            return Ok(taken);
+        }
+        if let Some(winner) = find_taken(pool, spec)? {
+            return answer_from(pool, spec, winner).map(found);
+        }
+        if !is_cleared {
+            remove_bare_name(pool, &spec.new.object)?;
+        }
+    }
+    Err(replaced())
+}
+
+/// The refusal of a name that other controllers take and free.
+pub(crate) fn replaced() -> Error {
+    Error::unavailable("other controllers made and deleted it during this call: try again")
 }
 
 /// Answers a request whose image exists already; finishes the image if a killed creation did not.
