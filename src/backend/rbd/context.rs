@@ -12,7 +12,7 @@ use crate::backend::rbd::jobs::Jobs;
 use crate::backend::rbd::memory::Memory;
 use crate::backend::rbd::names::NAME;
 use crate::backend::rbd::timing::Timing;
-use crate::backend::rbd::tool::{LockTarget, PoolTool, RbdTool};
+use crate::backend::rbd::tool::{LockTarget, PoolOptions, PoolTool, RbdTool};
 use crate::backend::{BegunRenames, Served};
 use crate::clusters::Clusters;
 use crate::dispatch::{Call, ObjectLocks};
@@ -140,6 +140,19 @@ impl<'a> Pool<'a> {
     /// The same pool in another call.
     pub fn with_call(&self, call: &'a Call) -> Self {
         self.context.pool(call, self.at)
+    }
+
+    /// The pool's options, which are read once a minute. A pool that does not exist has none: the next
+    /// command says so.
+    pub fn options(&self) -> Result<PoolOptions> {
+        let known = &self.memory().pool_options.0;
+        let key = Place { namespace: String::new(), ..self.place() }.key("");
+        if let Some(options) = known.get(&key) {
+            return Ok(options);
+        }
+        let Some(read) = self.pool_options()? else { return Ok(PoolOptions::default()) };
+        known.remember(key, read.clone());
+        Ok(read)
     }
 
     /// Whether everything in this pool is gone, because the pool was removed ([`removed`]).

@@ -3,7 +3,6 @@
 use crate::backend::Capacity;
 use crate::backend::ceph::domains::Wishes;
 use crate::backend::rbd::context::Context;
-use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::place::asked;
 use crate::backend::rbd::image::spec::bounds;
 use crate::backend::rbd::parameters::Settings;
@@ -32,7 +31,7 @@ pub(crate) fn capacity(
         }
         false => {
             let at = context.locate(&settings.place(&context.clusters)?, &Secrets::default())?;
-            let by_default = layout::options(&context.pool(call, &at))?.data_pool;
+            let by_default = context.pool(call, &at).options()?.data_pool;
             let data_pool = settings.layout.data_pool.clone().or(by_default);
             context.tool.free_space(call, &at, data_pool.as_deref().unwrap_or(&at.pool))?
         }

@@ -23,7 +23,6 @@
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::header_lock::deletion_lock::{self, Acquired, DeletionLock};
 use crate::backend::rbd::image::find::{find_volume, refuse_absent_in_resync};
-use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::parent::check_parent_later;
 use crate::backend::rbd::image::remove::{insist, interrupted, is_large, remove_bare_name, remove_for_good};
 use crate::backend::rbd::image::rename::find_by_own_name;
@@ -260,7 +259,7 @@ fn remove_or_retain(
 ) -> Result<()> {
     // The snapshots of the mirroring are not among them, and are removed with the image.
     let mut snapshots = if info.snapshots == 0 { Vec::new() } else { snapshots_of(pool, info)? };
-    if snapshots.is_empty() && !is_large(info) && !layout::options(pool)?.trashes_removed {
+    if snapshots.is_empty() && !is_large(info) && !pool.options()?.trashes_removed {
         if remove_at_once(pool, info, lock)? != Removed::HasSnapshots {
             return Ok(());
         }

@@ -13,7 +13,7 @@ use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::tool::{EXCLUSIVE_LOCK, Layout, PoolOptions};
 use crate::csi::Capability;
 use crate::error::{Error, Result};
-use crate::ids::{Place, VolumeId};
+use crate::ids::VolumeId;
 
 /// Without `layering` there are no clones, without the exclusive lock no writers.
 const NEEDED: [&str; 2] = ["layering", EXCLUSIVE_LOCK];
@@ -31,7 +31,7 @@ pub(crate) fn of_new(pool: &Pool<'_>, asked: &Layout) -> Result<Layout> {
 
 /// The layout of a clone.
 pub(crate) fn of_copy(pool: &Pool<'_>, asked: &Layout) -> Result<Layout> {
-    let PoolOptions { mut features, data_pool, .. } = options(pool)?;
+    let PoolOptions { mut features, data_pool, .. } = pool.options()?;
     features.extend(NEEDED.map(str::to_string));
     Ok(Layout {
         features: asked.features.clone().or(Some(features)),
@@ -39,19 +39,6 @@ pub(crate) fn of_copy(pool: &Pool<'_>, asked: &Layout) -> Result<Layout> {
         data_pool: asked.data_pool.clone().or(data_pool),
         ..asked.clone()
     })
-}
-
-/// The pool's options, which are read once a minute. A pool that does not exist has none: the next command
-/// says so.
-pub(crate) fn options(pool: &Pool<'_>) -> Result<PoolOptions> {
-    let known = &pool.memory().pool_options.0;
-    let key = Place { namespace: String::new(), ..pool.place() }.key("");
-    if let Some(options) = known.get(&key) {
-        return Ok(options);
-    }
-    let Some(read) = pool.pool_options()? else { return Ok(PoolOptions::default()) };
-    known.remember(key, read.clone());
-    Ok(read)
 }
 
 /// Why an image with these features is not given to a writer.

@@ -11,7 +11,6 @@
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::header_lock::deletion_lock::{self, Acquired};
-use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, users};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed};
 use crate::error::{Error, Result};
@@ -27,7 +26,7 @@ pub(crate) fn is_large(info: &ImageInfo) -> bool {
 /// Removes an image without snapshots, by its own name.
 pub(crate) fn remove_for_good(pool: &Pool<'_>, info: &ImageInfo) -> Result<Removed> {
     let ImageInfo { name, id, .. } = info;
-    let is_trashed = layout::options(pool)?.trashes_removed;
+    let is_trashed = pool.options()?.trashes_removed;
     // An image in use is moved to the trash, too.
     if is_trashed && !users(pool, name, MayBeMirrored::as_said_by(info))?.is_empty() {
         return Ok(Removed::Watched);
@@ -56,7 +55,7 @@ fn purge_for_good(pool: &Pool<'_>, image: &str) -> Result<Removed> {
 /// so. The caller ensures that no image is given the name meanwhile.
 pub(crate) fn remove_left_over(pool: &Pool<'_>, name: &str) -> Result<Removed> {
     let removed = pool.remove(name)?;
-    if removed == Removed::Gone && layout::options(pool)?.trashes_removed {
+    if removed == Removed::Gone && pool.options()?.trashes_removed {
         // The name goes to the trash, too.
         for entry in pool.trash()?.iter().filter(|entry| entry.name == name) {
             if pool.info(ImageRef::Id(&entry.id))?.is_none() {
