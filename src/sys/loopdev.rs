@@ -275,9 +275,8 @@ fn find_existing(name: &OsStr, inode: Inode) -> io::Result<Option<LoopDevice>> {
         if Inode::of(&file).is_ok_and(|other| other != inode) {
             continue;
         }
-        match open_attached(&device)? {
-            Some(device) if device.backing == inode => return Ok(Some(device)),
-            _ => {}
+        if let Some(device) = open_attached(&device)?.filter(|it| it.backing == inode) {
+            return Ok(Some(device));
         }
     }
     Ok(None)

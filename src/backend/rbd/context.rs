@@ -142,8 +142,8 @@ impl<'a> Pool<'a> {
         self.context.pool(call, self.at)
     }
 
-    /// The pool's options, which are read once a minute. A pool that does not exist has none: the next command
-    /// says so.
+    /// The pool's options, which are read once a minute. A pool that does not exist has none: the next
+    /// command says so.
     pub fn options(&self) -> Result<PoolOptions> {
         let known = &self.memory().pool_options.0;
         let key = Place { namespace: String::new(), ..self.place() }.key("");

@@ -28,9 +28,7 @@ use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::parent::check_retained_later;
 use crate::backend::rbd::image::record::Record;
 use crate::backend::rbd::image::rename::{Named, remove_copy, rename_copy};
-use crate::backend::rbd::image::spec::{
-    CreateSpec, answer_from, bounds, find_if_known, find_whole, take_name,
-};
+use crate::backend::rbd::image::spec::{CreateSpec, answer_from, bounds, find_whole, take_name};
 use crate::backend::rbd::jobs::{CopiedVolume, Job};
 use crate::backend::rbd::mirror::terms::Terms as ReplicationTerms;
 use crate::backend::rbd::names::{self, DEMOTED_KEY, LIMIT_KEY, NEVER_DEMOTED, RECORD_KEY, REPLICATION_KEY};
@@ -57,18 +55,9 @@ enum Cloned {
 
 /// Makes the volume as a copy of `origin`, or finds the one that the same request made.
 pub(crate) fn create_copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<ImageInfo> {
-    if let Some(info) = find_if_known(pool, spec)? {
-        return answer_from(pool, spec, info);
-    }
+    let refusals = [Kind::NotFound, Kind::OutOfRange, Kind::NoSpace, Kind::InvalidArgument];
     let refused = match copy(pool, spec, origin) {
-        Err(error)
-            if matches!(
-                error.kind(),
-                Kind::NotFound | Kind::OutOfRange | Kind::NoSpace | Kind::InvalidArgument
-            ) =>
-        {
-            error
-        }
+        Err(error) if refusals.contains(&error.kind()) => error,
         outcome => return outcome,
     };
     // Since this request was first answered, the source may be deleted or grown, or have more snapshots; or

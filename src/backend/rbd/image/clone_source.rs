@@ -63,15 +63,8 @@ pub(crate) fn find_source(
     let parents = count_parents(&there, &info)?;
     let is_transient = matches!(origin, Origin::Volume(_));
     let is_elsewhere = spec.record.placed.is_some() && at.pool != pool.at.pool;
-    Ok(CloneSource {
-        at: at.clone(),
-        image: info.name,
-        id: info.id,
-        snapshot,
-        parents,
-        is_transient,
-        is_elsewhere,
-    })
+    drop(there);
+    Ok(CloneSource { at, image: info.name, id: info.id, snapshot, parents, is_transient, is_elsewhere })
 }
 
 fn locate(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<PoolRef> {

@@ -17,9 +17,10 @@ use crate::ids::VolumeId;
 
 /// Makes the volume at its place, or finds the one that the same request made there.
 pub(crate) fn create(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Volume> {
-    let info = match &spec.new.source {
-        None => create_blank(pool, spec),
-        Some((_, origin)) => create_copy(pool, spec, origin),
+    let info = match (find_if_known(pool, spec)?, &spec.new.source) {
+        (Some(known), _) => answer_from(pool, spec, known),
+        (None, None) => create_blank(pool, spec),
+        (None, Some((_, origin))) => create_copy(pool, spec, origin),
     };
     made(pool, spec, info?)
 }
@@ -42,16 +43,12 @@ fn made(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo) -> Result<Volum
 
 /// Makes an image with its record in one step, or finds the one that the same request made.
 fn create_blank(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<ImageInfo> {
-    let name = &spec.new.object;
-    if let Some(info) = find_if_known(pool, spec)? {
-        return answer_from(pool, spec, info);
-    }
     let bounds = bounds(&spec.settings, &spec.new.capabilities, spec.record.asked.fs_type.as_deref());
     let size = bounds.of_new(&spec.new.size, None)?;
     let metadata = spec.metadata()?;
     let metadata: Vec<_> = metadata.iter().map(|(key, value)| (*key, value.as_str())).collect();
     let layout = layout::of_new(pool, &spec.settings.layout)?;
-    let image = NewImage { name, size, layout: &layout, metadata: &metadata };
+    let image = NewImage { name: &spec.new.object, size, layout: &layout, metadata: &metadata };
     let create = || {
         if pool.create(&image)? == Made::Taken {
             return Ok(None);

@@ -79,9 +79,9 @@ pub(crate) fn find_taken(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Optio
     pool.call.wait_for(what, 2 * timing.orphan_name_grace, timing.poll, || find_whole(pool, spec))
 }
 
-/// The outcome of `take`, which gives the volume's name to an image and returns None if the name is taken. If
-/// it is taken by an image that answers the request, that is the answer, by `found`. A name that a killed
-/// creation has left without an image is removed, and taken once more.
+/// Gives the volume's name to an image by `take`, which returns None if the name is taken. If the image that
+/// has it answers the request, `found` makes it the outcome. A name that a killed creation has left without
+/// an image is removed, and `take` is called once more.
 pub(crate) fn take_name<T>(
     pool: &Pool<'_>,
     spec: &CreateSpec<'_>,
