@@ -336,8 +336,10 @@ fn backends(
     }
     // A user for images may not ask for file systems, so they are served only where that is said.
     if config.wants(BackendName::CephFs).unwrap_or(false) {
-        let (tools, names) =
-            ((programs.clone(), Arc::clone(processes) as _), (tag()?, config.node_id.clone()));
+        let (tools, names) = (
+            (programs.clone(), Arc::clone(processes) as _),
+            (tag()?, (layout.clone(), config.node_id.clone())),
+        );
         backends.push(Arc::new(CephFs::new(Arc::clone(clusters), tools, names, queue)));
     }
     Ok(Backends::new(backends))

@@ -238,8 +238,8 @@ impl Place {
         [backend, cluster, pool, namespace, object].map(encode).join(":")
     }
 
-    /// The key of an object's lock. It is known before topology has chosen the object's pool, and before random
-    /// digits were drawn for its name.
+    /// The key of an object's lock. It is known before topology has chosen the object's pool, and before
+    /// random digits were drawn for its name.
     pub fn lock_key(&self, object: &str) -> String {
         let object = undrawn(object).unwrap_or(object);
         match registration(object) {

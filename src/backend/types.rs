@@ -12,7 +12,7 @@ use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::kernel::Backing;
 use crate::kernel::ceph::TreeToMount;
 use crate::secrets::Secrets;
-use crate::sys::block;
+use crate::sys::block::{self, DeviceNumber};
 use crate::sys::mountinfo::{Mount, Mounts};
 
 /// The properties of a kind of storage.
@@ -338,7 +338,7 @@ impl Attachment {
                 let device = block::Device::at(&device.path).ok()?;
                 Some(mounts.of_device(&device).collect())
             }
-            Self::Files(tree) => Some(mounts.of_ceph_tree(&tree.path).collect()),
+            Self::Files(tree) => Some(tree.device.iter().flat_map(|it| mounts.of_file_system(*it)).collect()),
         }
     }
 }
@@ -352,7 +352,9 @@ pub struct FileTree {
     pub image: String,
     /// Whether nothing can be written to it.
     pub read_only: bool,
-    /// How to mount it; None if it is mounted.
+    /// The `st_dev` of its files, while it is mounted.
+    pub device: Option<DeviceNumber>,
+    /// How to mount it, while it is not mounted.
     pub to_mount: Option<TreeToMount>,
 }
 

@@ -1,5 +1,5 @@
-//! Mounts trees of a CephFS file system through the kernel's client: no tool, no Ceph package, and no secret in
-//! any command line or attribute.
+//! Mounts trees of a CephFS file system through the kernel's client: no tool, no Ceph package, and no secret
+//! in any command line or attribute.
 //!
 //! Each mount is a client of its own (`noshare`), so shutting one out harms no other.
 

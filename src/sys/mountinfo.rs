@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use super::block::{Device, DeviceNumber};
@@ -47,6 +47,12 @@ impl Mount {
     /// Whether nothing can be written to the file system through any mount.
     pub fn is_file_system_read_only(&self) -> bool {
         self.has_super_option("ro")
+    }
+
+    /// The path in a CephFS file system that is mounted: the source is `MONITORS:PATH`.
+    pub fn ceph_path(&self) -> Option<&str> {
+        let source = self.source.to_str().filter(|_| self.fs_type == "ceph")?;
+        Some(&source[source.find(":/")? + 1..])
     }
 
     /// Whether the file system has this option, a whole word with its value.
@@ -109,21 +115,9 @@ impl Mounts {
         })
     }
 
-    /// The mounts of a tree of a CephFS file system: the source is `MONITORS:PATH`.
-    pub fn of_ceph_tree<'a>(&'a self, path: &str) -> impl Iterator<Item = &'a Mount> {
-        let end = format!(":{path}");
-        let is_of = move |mount: &&Mount| {
-            mount.fs_type == "ceph" && mount.source.as_bytes().ends_with(end.as_bytes())
-        };
-        self.0.iter().filter(is_of)
-    }
-
-    /// The paths of the trees of CephFS file systems that are mounted.
-    pub fn ceph_trees(&self) -> impl Iterator<Item = (&str, &Mount)> {
-        self.0.iter().filter(|mount| mount.fs_type == "ceph").filter_map(|mount| {
-            let source = mount.source.to_str()?;
-            Some((&source[source.rfind(":/")? + 1..], mount))
-        })
+    /// All mounts of a file system, by the `st_dev` of its files.
+    pub fn of_file_system(&self, device: DeviceNumber) -> impl Iterator<Item = &Mount> {
+        self.0.iter().filter(move |mount| mount.device == device)
     }
 
     /// Whether no mount is stacked on this one, and no mount further up covers it or one of its parents.

@@ -231,8 +231,8 @@ fn without_index_and_claims_no_id_changes_its_meaning() {
     group.await_empty();
 }
 
-/// The manager carries the command out after its daemon has died. The repeat makes a subvolume of another name,
-/// and the first one is swept, a day later.
+/// The manager carries the command out after its daemon has died. The repeat makes a subvolume of another
+/// name, and the first one is swept, a day later.
 #[test]
 fn a_killed_creation_leaves_nothing_for_longer_than_a_day() {
     let own = Box::leak(Box::new(crate::support::Cluster::start()));

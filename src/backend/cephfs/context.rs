@@ -101,8 +101,8 @@ impl Context {
         }
     }
 
-    /// Runs `act` in the file system and group of a place, reached with a request's secrets or the cluster's own
-    /// key.
+    /// Runs `act` in the file system and group of a place, reached with a request's secrets or the cluster's
+    /// own key.
     pub fn within<T>(
         &self,
         call: &Call,

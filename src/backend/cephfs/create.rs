@@ -1,8 +1,8 @@
 //! Making a volume.
 //!
 //! The manager makes a subvolume that exists once more, and may carry out a command minutes after the client
-//! that sent it has died. So names of subvolumes are drawn for each attempt and never used again, and the name of
-//! the request is [claimed](crate::backend::ceph::claim) for the subvolume that is whole first:
+//! that sent it has died. So names of subvolumes are drawn for each attempt and never used again, and the
+//! name of the request is [claimed](crate::backend::ceph::claim) for the subvolume that is whole first:
 //!
 //! 1. look which subvolume the name is claimed for; if it is a volume, it is the answer
 //! 2. write *making* to the index, under a drawn name
@@ -77,7 +77,8 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
     }
 }
 
-/// Removes the entry of a subvolume if the error means that it was not made, and will not be. Returns the error.
+/// Removes the entry of a subvolume if the error means that it was not made, and will not be. Returns the
+/// error.
 fn forget_refused(fs: &Fs<'_>, path: &str, refusal: Error) -> Error {
     let is_over = !matches!(refusal.kind(), Kind::Timeout | Kind::Unavailable | Kind::Internal);
     if is_over && let Err(error) = fs.index().remove(path) {
@@ -130,8 +131,8 @@ fn find_made(fs: &Fs<'_>, object: &str, new: &NewVolume) -> Result<Option<Entry>
     }
 }
 
-/// Makes a subvolume of a new name. If the manager may have died meanwhile, the subvolume may be one of the old
-/// form, without an id of its own; it is made again then.
+/// Makes a subvolume of a new name. If the manager may have died meanwhile, the subvolume may be one of the
+/// old form, without an id of its own; it is made again then.
 fn make(fs: &Fs<'_>, object: &str, wanted: &NewSubvolume) -> Result<()> {
     let (subvolumes, begun) = (fs.subvolumes(), Instant::now());
     if subvolumes.create(object, wanted)? == Made::NoGroup {

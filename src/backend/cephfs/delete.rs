@@ -1,8 +1,8 @@
 //! Deleting a volume.
 //!
-//! `rm` of the manager succeeds while clients use the subvolume, so the volume's lock is taken first, which no
-//! publication holds then. The entry in the index says *deleted* before the subvolume is removed: from then on the
-//! ID means nothing, and the sweep finishes what a crash leaves. The claim of the name goes last.
+//! `rm` of the manager succeeds while clients use the subvolume, so the volume's lock is taken first, which
+//! no publication holds then. The entry in the index says *deleted* before the subvolume is removed: from
+//! then on the ID means nothing, and the sweep finishes what a crash leaves. The claim of the name goes last.
 
 use crate::backend::Deleted;
 use crate::backend::ceph::claim::Claim;

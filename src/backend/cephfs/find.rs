@@ -1,5 +1,5 @@
-//! Finding the subvolume that an ID means. `info` of the manager decides whether it exists, the index whether it
-//! is a volume.
+//! Finding the subvolume that an ID means. `info` of the manager decides whether it exists, the index whether
+//! it is a volume.
 
 use crate::backend::Volume;
 use crate::backend::cephfs::context::{Fs, is_drawn, may_exist};
@@ -51,8 +51,8 @@ fn means(id: &VolumeId, subvolume: &Subvolume) -> bool {
 }
 
 impl Found {
-    /// The volume as the orchestrator sees it. An ID with an incarnation keeps its caller's form; the ID of an
-    /// operator's subvolume gets one, as its name may be used again.
+    /// The volume as the orchestrator sees it. An ID with an incarnation keeps its caller's form; the ID of
+    /// an operator's subvolume gets one, as its name may be used again.
     pub fn volume(&self, fs: &Fs<'_>, id: &VolumeId) -> Volume {
         let uuid = self.subvolume.uuid.clone().filter(|_| !is_drawn(id));
         let incarnation = id.incarnation.clone().or(uuid);

@@ -1,8 +1,9 @@
 //! The index of a file system: which volumes there are, and from which requests. It is an object in the
 //! metadata pool that maps `GROUP/SUBVOLUME` to one JSON value.
 //!
-//! A subvolume without an entry is one that an operator made, or the index was lost: nothing is ever removed for
-//! want of an entry. A subvolume is removed only after its entry says *deleted*, or *making* for too long.
+//! A subvolume without an entry is one that an operator made, or the index was lost: nothing is ever removed
+//! for want of an entry. A subvolume is removed only after its entry says *deleted*, or *making* for too
+//! long.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

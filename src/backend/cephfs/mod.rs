@@ -1,8 +1,8 @@
 //! The CephFS backend: volumes that are subvolumes of a file system.
 //!
-//! A subvolume has no metadata before it is whole, its name can be made twice at once, and the manager may carry
-//! out a command late. So names are drawn ([`names`]), and objects in the metadata pool say which subvolumes are
-//! volumes:
+//! A subvolume has no metadata before it is whole, its name can be made twice at once, and the manager may
+//! carry out a command late. So names are drawn ([`names`]), and objects in the metadata pool say which
+//! subvolumes are volumes:
 //!
 //! | what | where |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | the name of a volume | a lock on the object `cephlet.name.KEY`, whose tag is `GROUP/SUBVOLUME` |
 //! | to which nodes a volume is published | locks on the object `cephlet.vol.GROUP/SUBVOLUME`: cookie = node |
 //!
-//! An ID means the subvolume that the manager shows under its name. Index and claims may be lost: no ID changes its
-//! meaning, and nothing is removed for want of an entry.
+//! An ID means the subvolume that the manager shows under its name. Index and claims may be lost: no ID
+//! changes its meaning, and nothing is removed for want of an entry.
 
 mod context;
 mod create;
@@ -51,6 +51,7 @@ use crate::error::{Error, Result};
 use crate::exec::Runner;
 use crate::ids::Place;
 use crate::jobs::JobQueue;
+use crate::layout::Layout;
 
 /// The file system type of volumes, in requests and in the table of mounts.
 const FS_TYPE: &str = "ceph";
@@ -63,12 +64,12 @@ pub struct CephFs {
 }
 
 impl CephFs {
-    /// The volumes of `clusters`, asked by `programs`, for the controller with this tag and the node of this name.
-    /// `runner` loads the kernel's client.
+    /// The volumes of `clusters`, asked by `programs`, for the controller with this tag and the node with
+    /// these paths and this name. `runner` loads the kernel's client.
     pub fn new(
         clusters: Arc<Clusters>,
         (programs, runner): (Programs, Arc<dyn Runner>),
-        (tag, node): (String, String),
+        (tag, node): (String, (Layout, String)),
         queue: Arc<JobQueue>,
     ) -> Self {
         let tools = (Arc::new(programs.clone()) as _, Arc::new(programs) as _);

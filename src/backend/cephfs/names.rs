@@ -1,5 +1,5 @@
-//! Every name that cephlet gives in a file system and its pools, and the names that it accepts. None of them may
-//! ever change: subvolumes of these names exist.
+//! Every name that cephlet gives in a file system and its pools, and the names that it accepts. None of them
+//! may ever change: subvolumes of these names exist.
 //!
 //! | name | of what |
 //! |---|---|
@@ -23,11 +23,12 @@ pub(crate) const INDEX: &str = "cephlet.volumes";
 /// The group of new volumes whose parameters name none.
 pub(crate) const USUAL_GROUP: &str = "csi";
 
-/// The longest name of a subvolume, group or file system that is accepted. The manager keeps a file `_GROUP:NAME.meta`.
+/// The longest name of a subvolume, group or file system that is accepted. The manager keeps a file
+/// `_GROUP:NAME.meta`.
 const LONGEST: usize = 100;
 
-/// Whether the manager can be asked about a subvolume, group or file system of this name. It takes `..`, which
-/// breaks the whole file system, and fails on others in the middle of its work.
+/// Whether the manager can be asked about a subvolume, group or file system of this name. It takes `..`,
+/// which breaks the whole file system, and fails on others in the middle of its work.
 pub(crate) fn is_plain(name: &str) -> bool {
     let is_known = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let begins_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());

@@ -16,7 +16,9 @@ use crate::error::{Error, Result};
 use crate::exec::{Class, Cmd, Runner, Tool};
 use crate::ids::VolumeId;
 use crate::kernel::ceph::TreeToMount;
+use crate::layout::Layout;
 use crate::secrets::Secrets;
+use crate::sys::file;
 use crate::sys::modules::{Modules, knows_file_system};
 use crate::sys::mountinfo::{Mount, Mounts};
 
@@ -28,13 +30,14 @@ pub(crate) struct Node {
     context: Arc<Context>,
     runner: Arc<dyn Runner>,
     modules: Modules,
+    layout: Layout,
     /// This node.
     name: String,
 }
 
 impl Node {
-    pub fn new(context: Arc<Context>, runner: Arc<dyn Runner>, name: String) -> Self {
-        Self { context, runner, modules: Modules::default(), name }
+    pub fn new(context: Arc<Context>, runner: Arc<dyn Runner>, (layout, name): (Layout, String)) -> Self {
+        Self { context, runner, modules: Modules::default(), layout, name }
     }
 
     /// Checks that volumes can be mounted here; the error says why not.
@@ -94,14 +97,6 @@ fn no_client(why: &str) -> Error {
     ))
 }
 
-/// The mounted tree of a volume: `/volumes/GROUP/SUBVOLUME/UUID`, with the UUID in the ID if it has one.
-fn find_mounted<'a>(id: &VolumeId, mounts: &'a Mounts) -> Option<(&'a str, &'a Mount)> {
-    let group = if id.place.namespace.is_empty() { "_nogroup" } else { &id.place.namespace };
-    let above = format!("/volumes/{group}/{}/", id.object);
-    let is_of = |path: &str| path.strip_prefix(&above).is_some_and(|uuid| id.means(uuid));
-    mounts.ceph_trees().find(|(path, _)| is_of(path))
-}
-
 impl NodeDriver for Node {
     /// A tree is attached while it is mounted, so this only finds out how to mount it.
     fn attach(
@@ -131,23 +126,24 @@ impl NodeDriver for Node {
             write_down(&AttachedImage { image: image.clone(), publication: published.publication.clone() })?;
             let to_mount = self.to_mount(id, published, wanted)?;
             let read_only = to_mount.read_only;
-            Ok(Attachment::Files(FileTree { path, image, read_only, to_mount: Some(to_mount) }))
+            Ok(Attachment::Files(FileTree { path, image, read_only, device: None, to_mount: Some(to_mount) }))
         };
         attached().map_err(|error: Error| error.context(format_args!("attach volume {id}")))
     }
 
+    /// The tree at the volume's own mount point: others may have mounted it elsewhere, as a client of theirs.
     /// Reads only the kernel, so it works without the cluster, and after the cluster left the configuration.
     fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>> {
+        let mount_point = self.layout.mount_point(&id.key());
+        let mount_point = file::resolve_parent(&mount_point).unwrap_or(mount_point);
         let mounts = Mounts::read().map_err(|error| Error::io("read the table of mounts", &error))?;
-        Ok(find_mounted(id, &mounts).map(|(path, mount)| {
-            let (path, image) = (path.to_string(), image_of(path).to_string());
-            Attachment::Files(FileTree {
-                path,
-                image,
-                read_only: mount.is_file_system_read_only(),
-                to_mount: None,
-            })
-        }))
+        let tree = |mount: &Mount| {
+            let path = mount.ceph_path()?.to_string();
+            let image = Some(image_of(&path).to_string()).filter(|image| id.means(image))?;
+            let (read_only, device) = (mount.is_file_system_read_only(), Some(mount.device));
+            Some(Attachment::Files(FileTree { path, image, read_only, device, to_mount: None }))
+        };
+        Ok(mounts.find_at(&mount_point).and_then(tree))
     }
 
     /// The last unmount has detached the tree.

@@ -1,5 +1,5 @@
-//! Publishing volumes to nodes, and taking them back. The locks of the volume record it, so every controller sees
-//! it, and the cluster decides which request was first.
+//! Publishing volumes to nodes, and taking them back. The locks of the volume record it, so every controller
+//! sees it, and the cluster decides which request was first.
 
 use crate::backend::ceph::locks::LockTarget;
 use crate::backend::ceph::publication::request::{Request, nonce, while_client_waits};
@@ -47,7 +47,8 @@ impl Publisher for Context {
     }
 }
 
-/// Publishes the volume, or finds it published. Files have one server, so the lock alone tells the writers apart.
+/// Publishes the volume, or finds it published. Files have one server, so the lock alone tells the writers
+/// apart.
 pub(crate) fn publish(fs: &Fs<'_>, id: &VolumeId, mut wanted: NodePublication) -> Result<PublishContext> {
     let (path, call) = (fs.path(&id.object), while_client_waits(fs.call));
     let found = existing(fs, id)?;

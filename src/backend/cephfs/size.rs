@@ -1,5 +1,5 @@
-//! How the size of a volume is chosen. `df` shows quotas in blocks of 4 MiB (`CEPH_BLOCK` of the kernel's client),
-//! rounded down, so sizes are rounded up to such blocks where the limit allows it.
+//! How the size of a volume is chosen. `df` shows quotas in blocks of 4 MiB (`CEPH_BLOCK` of the kernel's
+//! client), rounded down, so sizes are rounded up to such blocks where the limit allows it.
 
 use crate::csi::SizeRange;
 use crate::error::{Error, Result};

@@ -1,9 +1,10 @@
-//! The manager's commands for subvolumes (`ceph fs subvolume`, 16.2 and later), and the meaning of their answers.
+//! The manager's commands for subvolumes (`ceph fs subvolume`, 16.2 and later), and the meaning of their
+//! answers.
 //!
-//! - `create` changes a subvolume that exists (its size, also downwards; its mode), and two callers both succeed.
-//!   So it is only called for names that were never used.
-//! - A manager that died in `create`, and gets the command again from the client, may answer with a subvolume of
-//!   the old form, without an id of its own.
+//! - `create` changes a subvolume that exists (its size, also downwards; its mode), and two callers both
+//!   succeed. So it is only called for names that were never used.
+//! - A manager that died in `create`, and gets the command again from the client, may answer with a subvolume
+//!   of the old form, without an id of its own.
 //! - `rm` succeeds while clients have the subvolume mounted.
 //! - `resize --no_shrink` refuses only sizes below the used one.
 

@@ -1,5 +1,5 @@
-//! Sweeping up after a crash, at the start and every hour: what the index says is *deleted* is removed, and what has
-//! been *making* for a day. A volume whose subvolume was removed by hand leaves the index.
+//! Sweeping up after a crash, at the start and every hour: what the index says is *deleted* is removed, and
+//! what has been *making* for a day. A volume whose subvolume was removed by hand leaves the index.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(crate) fn sweep(context: &Context, call: &Call, cluster: Arc<Cluster>) -> Re
 fn sweep_entry(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
     match entry.state {
         State::Deleted => finish(fs, object),
-        State::Making if entry.age() > fs.context.timing.abandoned => remove_unused(fs, object, entry),
+        State::Making if entry.age() >= fs.context.timing.abandoned => remove_unused(fs, object, entry),
         State::Making | State::Whole => Ok(()),
     }
 }

@@ -6,8 +6,8 @@ use crate::volume::Operations;
 use crate::volume::request::Expand;
 
 impl Operations {
-    /// Makes the volume at least as large as asked; returns its size in bytes, and whether the nodes that use it
-    /// have to follow.
+    /// Makes the volume at least as large as asked; returns its size in bytes, and whether the nodes that use
+    /// it have to follow.
     pub fn expand(&self, call: &Call, request: &Expand) -> Result<(u64, bool)> {
         let (id, backend) = request.volume.get()?;
         let size = backend.volumes().expand(call, id, &request.size, &request.secrets)?;

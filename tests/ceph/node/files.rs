@@ -1,5 +1,5 @@
-//! CephFS volumes on nodes, with the kernel's own client: two nodes of one machine, each a daemon with the least
-//! rights, mount what the controller publishes to them.
+//! CephFS volumes on nodes, with the kernel's own client: two nodes of one machine, each a daemon with the
+//! least rights, mount what the controller publishes to them.
 
 use std::fs;
 use std::io::{ErrorKind, Write};

@@ -22,8 +22,8 @@ impl Monitors for Programs {
     }
 }
 
-/// The words of a command as they are typed. Arguments are positional, except those of `fs`, many of which may
-/// be left out.
+/// The words of a command as they are typed. Arguments are positional, except those of `fs`, many of which
+/// may be left out.
 fn words(command: &Command) -> Vec<String> {
     let is_named = |prefix: &str| prefix.starts_with("fs ");
     let is_named =

@@ -32,8 +32,8 @@ pub(crate) struct DeletionTimes {
     pub poll: Duration,
     /// The longest time between taking the lock and starting the removal.
     pub decision: Duration,
-    /// How long the lock lasts. A removal that was started under it has ended by then. If a controller died for
-    /// good, others wait this long.
+    /// How long the lock lasts. A removal that was started under it has ended by then. If a controller died
+    /// for good, others wait this long.
     pub lifetime: Duration,
 }
 
@@ -85,8 +85,8 @@ impl Deleter<'_> {
         Ok(acquired.unwrap_or(Acquired::HeldElsewhere))
     }
 
-    /// Takes the lock; None if it is to be tried again: another controller holds it, or its dead holder has just
-    /// lost it.
+    /// Takes the lock; None if it is to be tried again: another controller holds it, or its dead holder has
+    /// just lost it.
     fn try_acquire(&self, target: LockTarget<'_>, request: &LockRequest) -> Result<Option<Acquired>> {
         // Read before the lock is taken, so the lock never ends earlier than assumed.
         let until = clock::since_boot() + self.times.decision;
@@ -96,8 +96,8 @@ impl Deleter<'_> {
         let holders = self.locks.holders(target)?;
         let controllers: Vec<Option<String>> = holders.iter().map(controller).collect::<Result<_>>()?;
         match controllers.iter().position(|controller| controller.as_deref() == Some(self.tag)) {
-            // This daemon does one thing at a time with a volume, so the process that took the lock is dead; or
-            // it is done, and the volume is retained.
+            // This daemon does one thing at a time with a volume, so the process that took the lock is dead;
+            // or it is done, and the volume is retained.
             Some(dead) => self.locks.unlock(target, &holders[dead]).map(|()| None),
             None if controllers.iter().any(Option::is_none) => Ok(Some(Acquired::Published(holders))),
             None => Ok(None),

@@ -1,5 +1,5 @@
-//! The locks by which a volume is published: to which node, and how it will be used there. They are on the object
-//! that a volume has in its cluster: the header of its image, or an object named after its subvolume.
+//! The locks by which a volume is published: to which node, and how it will be used there. They are on the
+//! object that a volume has in its cluster: the header of its image, or an object named after its subvolume.
 //!
 //! The cluster grants the lock only to holders with the same tag. The tag is the mode; for a single node, it
 //! also names the node and the use. So a single-node volume is held by one node and in one way, but every

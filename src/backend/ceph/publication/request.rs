@@ -42,8 +42,8 @@ impl Request<'_> {
         locks.map_err(|error| error.context(format_args!("volume {}", self.volume)))
     }
 
-    /// Takes the lock. The caller makes sure that it is not taken after its client has given up: by then another
-    /// controller may have unpublished the volume, and no further unpublish request would follow.
+    /// Takes the lock. The caller makes sure that it is not taken after its client has given up: by then
+    /// another controller may have unpublished the volume, and no further unpublish request would follow.
     pub fn lock(&self, stage: Stage) -> Result<()> {
         match self.locks.lock(self.target, &self.wanted.request(stage))? {
             Locked::Now => Ok(()),

@@ -1,5 +1,5 @@
-//! A cluster with a file system in memory. It carries out the manager's commands, keeps locks and indexes, and
-//! can end the controller before or after any step.
+//! A cluster with a file system in memory. It carries out the manager's commands, keeps locks and indexes,
+//! and can end the controller before or after any step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -101,8 +101,8 @@ impl FakeFs {
         state.locks.clear();
     }
 
-    /// Carries out a step, unless the controller has died. `late` is the command that the manager may carry out
-    /// after that.
+    /// Carries out a step, unless the controller has died. `late` is the command that the manager may carry
+    /// out after that.
     fn step<T>(&self, late: Option<&Command>, act: impl FnOnce(&mut State) -> T) -> Option<T> {
         let other = {
             let mut state = self.0.lock();

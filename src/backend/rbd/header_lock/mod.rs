@@ -2,8 +2,8 @@
 //!
 //! `cephlet` is held
 //!
-//! - by each node that the volume is published to ([`publication`](crate::backend::ceph::publication)): the cookie is the node, and another
-//!   holder must present the same tag;
+//! - by each node that the volume is published to ([`publication`](crate::backend::ceph::publication)): the
+//!   cookie is the node, and another holder must present the same tag;
 //! - for some minutes, and exclusively, by the controller that removes or demotes the image
 //!   ([`deletion_lock`]): the cookie is `delete`.
 //!
