@@ -36,14 +36,16 @@ MANAGER_WORKERS = 2  # Manager commands may wait for minutes.
 CLIENTS = 2  # Of a cluster. The second takes locks that the first has.
 JUST_NOW = 1  # Seconds.
 LANES = 64
-IN_FLIGHT = 256  # Class methods of a list.
+IN_FLIGHT = 128  # Class methods of a list.
 PAGE = 1024
 LONGEST_VALUE = 1 << 20
 ATTEMPTS = 8  # To change an object that others change.
-NO_SNAPSHOT = (1 << 64) - 2  # CEPH_NOSNAP
+OF_NO_KIND = "\1\1\4\0\0\0\x7f\0\0\0"  # librbd/WatchNotifyTypes.h, NotifyMessage
+SNAPSHOT = struct.pack("<Q", (1 << 64) - 2)  # CEPH_NOSNAP
 FEATURES = ["layering", "striping", "exclusive-lock", "object-map", "fast-diff", "deep-flatten", "journaling", "data-pool", "operations",
             "migrating", "non-primary"]
 STRIPING, JOURNALING, NON_PRIMARY = 1 << 1, 1 << 6, 1 << 10
+HEADER = ("size", "order", "features", "snap_seq", "create_timestamp", "stripe_count", "parent")
 IN_TRASH, OF_MIRROR = 2, 3  # cls_rbd_types.h, SnapshotNamespaceType
 REMOVING = 2  # cls_rbd_types.h, TrashImageState
 
@@ -52,7 +54,6 @@ class Failed(Exception):
     """What a tool ends with: its status, and what it says."""
 
     def __init__(self, status, said, stdout=b""):
-        super().__init__(said)
         self.status, self.said, self.stdout = status, said, stdout
 
 
@@ -98,9 +99,6 @@ class Reader:
         self.take("BB")
         return Reader(self.bytes())
 
-    def map(self, value):
-        return [(self.text(), value(self)) for _ in range(self.take("I"))]
-
 
 class Cluster:
     """A user of a cluster: its connection, and the threads that wait for it."""
@@ -140,12 +138,12 @@ class Cluster:
             self.former += self.connections
             self.connections = [None] * CLIENTS
 
-    def lane(self, image):
-        """One change of an image at a time: an open for writing makes the removal by another thread say EBUSY."""
-        return self.lanes[hash(image) % LANES]
-
     def pool(self, name, namespace="", client=0):
         return Pool(self, name, namespace, client)
+
+    def pool_of(self, options, of=""):
+        """The pool that a command line names; that of what it makes has options that begin with `dest-`."""
+        return self.pool(options[of + "pool"], options.get(of + "namespace", ""))
 
     def end(self):
         self.work.end()
@@ -156,29 +154,18 @@ class Cluster:
 
 
 class Crew:
-    """Threads that do what is in a queue, in its order; started when there is work for one more."""
+    """Threads that do what is in a queue, in its order."""
 
     def __init__(self, size):
-        self.size, self.threads, self.idle = size, [], 0
-        self.queue, self.lock, self.ended = queue.Queue(), threading.Lock(), False
-
-    def put(self, work):
-        with self.lock:
-            self.queue.put(work)
-            if self.idle < self.queue.qsize() and len(self.threads) < self.size:
-                self.threads.append(threading.Thread(target=self.go_on, daemon=True))
-                self.threads[-1].start()
+        self.queue, self.ended = queue.Queue(), False
+        self.threads = [threading.Thread(target=self.go_on, daemon=True) for _ in range(size)]
+        for thread in self.threads:
+            thread.start()
 
     def go_on(self):
-        while True:
-            with self.lock:
-                self.idle += 1
-            work = self.queue.get()
-            with self.lock:
-                self.idle -= 1
-            if self.ended or work is None:
-                return
-            work()
+        for work in iter(self.queue.get, None):
+            if not self.ended:
+                work()
 
     def end(self):
         self.ended = True
@@ -226,27 +213,25 @@ class Pool:
             raise
 
     def methods(self, calls):
-        """Class methods of objects, in flight together; None for what is absent."""
-        done, answers = threading.Semaphore(0), [None] * len(calls)
-        failures = []
+        """What class methods of objects answer; None for what is absent. Some are in flight together, and no more answers are kept."""
+        for first in range(0, len(calls), IN_FLIGHT):
+            yield from self.together(calls[first:first + IN_FLIGHT])
 
-        def answered(number):
-            def complete(completion, data):
+    def together(self, calls):
+        answers, failures, done = [None] * len(calls), [], threading.Semaphore(0)
+        for number, (name, method, data) in enumerate(calls):
+            def complete(completion, answer, number=number):
                 code = completion.get_return_value()
                 if code >= 0:
-                    answers[number] = Reader(data)
+                    answers[number] = Reader(answer)
                 elif code != -errno.ENOENT:
                     failures.append(code)
                 done.release()
-            return complete
 
-        for number, (name, method, data) in enumerate(calls):
-            if number >= IN_FLIGHT:
-                done.acquire()
             # librados writes a longer answer beyond the buffer. Only this one has no bound; its pages are taken as they are written.
             length = LONGEST_VALUE if method == "get_snapcontext" else 8192
-            self.io.aio_execute(name, "rbd", method, data, length, answered(number), None)
-        for _ in range(min(len(calls), IN_FLIGHT)):
+            self.io.aio_execute(name, "rbd", method, data, length, complete, None)
+        for _ in calls:
             done.acquire()
         if failures:
             raise rados.OSError("class method", errno=-failures[0])
@@ -259,19 +244,37 @@ class Pool:
             raise failed("error opening image " + name, errno.ENOENT)
         return found.text()
 
+    def values(self, image_id):
+        """What the header of an image says of it (cls_rbd.cc, image_create): one operation, where each class method would be one."""
+        with rados.ReadOpCtx() as op:
+            rows, _ = self.io.get_omap_vals_by_keys(op, HEADER)
+            try:
+                self.io.operate_read_op(op, header(image_id))
+            except rados.ObjectNotFound:
+                return {}
+            return {key: Reader(value) for key, value in rows}
+
+    def is_watched(self, name):
+        """Whether a client watches an object, or may do so. A notification ends once every watcher has answered: without watchers at
+        once, and with no answers. It is of a kind that no client knows, so clients only answer. librados sets it no timeout."""
+        told = queue.Queue()
+        self.io.aio_notify(name, lambda _, *answer: told.put(answer), OF_NO_KIND, JUST_NOW * 1000)
+        return told.get(timeout=int(self.cluster.options["rados_osd_op_timeout"])) != (0, [], [])
+
     def pages(self, name, method, value):
         """What a class method lists in pages."""
         after = b""
         while True:
             found = self.method(name, method, text(after) + struct.pack("<Q", PAGE), length=LONGEST_VALUE)
-            rows = [] if found is None else found.map(value)
+            rows = [] if found is None else [(found.text(), value(found)) for _ in range(found.take("I"))]
             yield from rows
             if len(rows) < PAGE:
                 return
             after = rows[-1][0].encode("utf-8", "surrogateescape")
 
     def lane(self, image):
-        return self.cluster.lane((self.name, self.namespace, image))
+        """One change of an image at a time: an open for writing makes the removal by another thread say EBUSY."""
+        return self.cluster.lanes[hash((self.name, self.namespace, image)) % LANES]
 
     def image(self, name=None, image_id=None, read_only=False):
         try:
@@ -296,13 +299,6 @@ def printed(value):
 
 def ctime(seconds):
     return time.asctime(time.gmtime(seconds))
-
-
-def feature_names(bits):
-    return [name for bit, name in enumerate(FEATURES) if bits >> bit & 1]
-
-
-SNAPSHOT = struct.pack("<Q", NO_SNAPSHOT)
 
 
 class Parents:
@@ -374,25 +370,21 @@ def info(pool, options, words, stdin):
     else:
         name = options["image"]
         image_id = pool.id_of(name)
-    at = header(image_id)
-    # One after the other: for so few this takes less than to have them in flight together.
-    size, features, snapshots, created, parent, mirrored = [pool.method(*call) for call in (
-        (at, "get_size", SNAPSHOT), (at, "get_features", SNAPSHOT + b"\1"), (at, "get_snapcontext", b""),
-        (at, "get_create_timestamp", b""), (at, "parent_get", b""), ("rbd_mirroring", "mirror_image_get", text(image_id)))]
-    if size is None:
+    said = pool.values(image_id)
+    if "size" not in said:
         pool.check()
         raise failed("error opening image " + name, errno.ENOENT)
-    if mirrored is not None:
+    if pool.method("rbd_mirroring", "mirror_image_get", text(image_id)) is not None:
         raise NotServed()
-    order, size = size.take("BQ")
-    bits = features.take("QQ")[0]
-    row = {"name": name, "id": image_id, "size": size, "object_size": 1 << order, "snapshot_count": snapshots.take("QI")[1],
-           "features": feature_names(bits)}
-    if created is not None:
-        row["create_timestamp"] = ctime(created.take("II")[0])
+    bits, at = said["features"].take("Q"), header(image_id)
+    row = {"name": name, "id": image_id, "size": said["size"].take("Q"), "object_size": 1 << said["order"].take("B"),
+           "snapshot_count": 0, "features": [feature for bit, feature in enumerate(FEATURES) if bits >> bit & 1],
+           "create_timestamp": ctime(said["create_timestamp"].take("II")[0] if "create_timestamp" in said else 0)}
     if bits & STRIPING:
-        row["stripe_count"] = pool.method(at, "get_stripe_unit_count").take("QQ")[1]
-    parent = Parents(pool).named(parent)
+        row["stripe_count"] = said["stripe_count"].take("Q")
+    if said["snap_seq"].take("Q"):
+        row["snapshot_count"] = len(numbers_of(pool.method(at, "get_snapcontext")))
+    parent = Parents(pool).named(pool.method(at, "parent_get") if "parent" in said else None)
     if parent is not None:
         row["parent"] = parent
     return printed(row)
@@ -444,7 +436,7 @@ def list_images(pool, options, words, stdin):
     asked = [call for name, image_id in images for call in (
         ("rbd_id." + name, "get_id", b""), (header(image_id), "get_size", SNAPSHOT), (header(image_id), "get_snapcontext", b""),
         (header(image_id), "parent_get", b""))]
-    answers, rows, snapshots, parents = iter(pool.methods(asked)), [], [], Parents(pool)
+    answers, rows, snapshots, parents = pool.methods(asked), [], [], Parents(pool)
     for name, image_id in images:
         named, size, context, parent = next(answers), next(answers), next(answers), next(answers)
         if named is None or size is None:
@@ -488,9 +480,13 @@ def snapshots(pool, options, words, stdin):
 
 
 def status(pool, options, words, stdin):
+    """The bindings list the watchers of an open image only. To open it costs twenty times as much as to see that there are none."""
+    image_id = pool.id_of(options["image"])
+    if "size" in pool.values(image_id) and not pool.is_watched(header(image_id)):
+        return printed({"watchers": []})
     with pool.image(options["image"], read_only=True) as image:
-        rows = [{"address": row["addr"], "client": row["id"], "cookie": row["cookie"]} for row in image.watchers_list()]
-    return printed({"watchers": rows})
+        return printed({"watchers": [{"address": row["addr"], "client": row["id"], "cookie": row["cookie"]}
+                                     for row in image.watchers_list()]})
 
 
 def children(pool, options, words, stdin):
@@ -503,6 +499,15 @@ def pool_options(cluster, options, words, stdin):
     source = {0: "config", 1: "pool", 2: "image"}
     return printed([{"name": row["name"], "value": row["value"], "source": source.get(row["source"], "")}
                     for row in rbd.RBD().config_list(pool.io)])
+
+
+def mirror_pool(pool, options, words, stdin):
+    """`info` and `status` of a pool that is not mirrored."""
+    if rbd.RBD().mirror_mode_get(pool.io) != rbd.RBD_MIRROR_MODE_DISABLED:
+        raise NotServed()
+    if "verbose" in options:
+        raise Failed(errno.EINVAL, "mirroring not enabled on the pool")
+    return printed({"mode": "disabled"})
 
 
 def namespaces(pool, options, words, stdin):
@@ -531,30 +536,22 @@ def stream(stdin):
         pairs.append((field.bytes(), field.bytes()))
 
 
-def bytes_of(option):
-    return int(option.rstrip("B"))
-
-
 def layout(options):
     """As keyword arguments of `create` and `clone`; what is not said is the cluster's default."""
     given = {}
     if "image-feature" in options:
         given["features"] = sum(1 << FEATURES.index(name) for name in options["image-feature"].split(",") if name)
     if "object-size" in options:
-        given["order"] = bytes_of(options["object-size"]).bit_length() - 1
+        given["order"] = int(options["object-size"].rstrip("B")).bit_length() - 1
     if "stripe-unit" in options:
-        given["stripe_unit"], given["stripe_count"] = bytes_of(options["stripe-unit"]), int(options["stripe-count"])
+        given["stripe_unit"], given["stripe_count"] = int(options["stripe-unit"].rstrip("B")), int(options["stripe-count"])
     if "data-pool" in options:
         given["data_pool"] = options["data-pool"]
     return given
 
 
-def destination(cluster, options):
-    return cluster.pool(options["dest-pool"], options.get("dest-namespace", "")), options["dest"]
-
-
 def create(cluster, options, words, stdin):
-    pool, name = destination(cluster, options)
+    pool, name = cluster.pool_of(options, "dest-"), options["dest"]
     pool.check_namespace()
     size, pairs = stream(stdin)
     try:
@@ -614,62 +611,64 @@ def rename(pool, options, words, stdin):
     return changed_by_name(pool, options["image"], "rename error", rbd.RBD().rename, options["dest"])
 
 
-def resize(pool, options, words, stdin):
-    size = bytes_of(options["size"])
-    with pool.lane(options["image"]), pool.image(options["image"]) as image:
-        present = image.size()
-        if present > size:
-            raise Failed(errno.EINVAL, "shrinking an image is only allowed with the --allow-shrink flag")
-        if present < size:
-            changed("resize error", image.resize, size, False)
-    return b""
+def of_open_image(change):
+    """Serves a change for which the image is opened, one at a time."""
+    def serve(pool, options, words, stdin):
+        name, image_id = options.get("image"), options.get("image-id")
+        with pool.lane(name or image_id), pool.image(name, image_id) as image:
+            change(image, options, words)
+        return b""
+    return serve
 
 
-def set_limit(pool, options, words, stdin):
-    with pool.lane(options["image"]), pool.image(options["image"]) as image:
-        changed("setting config failed", image.config_set, *words)
-    return b""
+@of_open_image
+def resize(image, options, words):
+    present, size = image.size(), int(options["size"].rstrip("B"))
+    if present > size:
+        raise Failed(errno.EINVAL, "shrinking an image is only allowed with the --allow-shrink flag")
+    if present < size:
+        changed("resize error", image.resize, size, False)
 
 
-def remove_limit(pool, options, words, stdin):
-    with pool.lane(options["image"]), pool.image(options["image"]) as image:
+@of_open_image
+def set_limit(image, options, words):
+    changed("setting config failed", image.config_set, *words)
+
+
+@of_open_image
+def remove_limit(image, options, words):
+    try:
+        changed("removing config failed", image.config_remove, *words)
+    except KeyError:
+        pass  # It was not set.
+
+
+@of_open_image
+def create_snapshot(image, options, words):
+    changed("failed to create snapshot", image.create_snap, options["snap"])
+
+
+@of_open_image
+def remove_snapshot(image, options, words):
+    if "snap" not in options:
         try:
-            changed("removing config failed", image.config_remove, *words)
-        except KeyError:
-            pass  # It was not set.
-    return b""
-
-
-def create_snapshot(pool, options, words, stdin):
-    with pool.lane(options["image"]), pool.image(options["image"]) as image:
-        changed("failed to create snapshot", image.create_snap, options["snap"])
-    return b""
-
-
-def remove_snapshot(pool, options, words, stdin):
-    name, image_id = options.get("image"), options.get("image-id")
-    with pool.lane(name or image_id), pool.image(name, image_id) as image:
-        if "snap" not in options:
-            try:
-                image.remove_snap_by_id(int(options["snap-id"]))
-            except rbd.ImageBusy:
-                raise Failed(errno.EBUSY, "snapshot is protected from removal")  # It has clones.
-            except rbd.Error as error:
-                raise failed("failed to remove snapshot", error.errno)
-        elif changed("failed to remove snapshot", image.is_protected_snap, options["snap"]):
-            raise Failed(errno.EBUSY, "snapshot is protected from removal")
-        else:
-            changed("failed to remove snapshot", image.remove_snap, options["snap"])
-    return b""
+            image.remove_snap_by_id(int(options["snap-id"]))
+        except rbd.ImageBusy:
+            raise Failed(errno.EBUSY, "snapshot is protected from removal")  # It has clones.
+        except rbd.Error as error:
+            raise failed("failed to remove snapshot", error.errno)
+    elif changed("failed to remove snapshot", image.is_protected_snap, options["snap"]):
+        raise Failed(errno.EBUSY, "snapshot is protected from removal")
+    else:
+        changed("failed to remove snapshot", image.remove_snap, options["snap"])
 
 
 def clone(cluster, options, words, stdin):
-    pool = cluster.pool(options["pool"], options.get("namespace", ""))
-    to, name = destination(cluster, options)
+    pool, to = cluster.pool_of(options), cluster.pool_of(options, "dest-")
     pool.check_namespace()
     to.check_namespace()
     try:
-        rbd.RBD().clone(pool.io, options["image"], options["snap"], to.io, name, **layout(options))
+        rbd.RBD().clone(pool.io, options["image"], options["snap"], to.io, options["dest"], **layout(options))
     except (rbd.Error, rados.Error) as error:
         if error.errno == errno.EEXIST:
             raise failed("clone error", errno.EEXIST)
@@ -692,10 +691,8 @@ def lock(pool, options, words, stdin):
             else:
                 io.lock_shared(name, lock_name, cookie, tag, options["lock-description"], seconds)
             return b""
-        except rados.ObjectBusy:
-            raise rados_failed("failed locking", errno.EBUSY)
-        except rados.ObjectExists:
-            if tag is None:
+        except (rados.ObjectBusy, rados.ObjectExists) as error:
+            if tag is None or error.errno == errno.EBUSY:
                 raise rados_failed("failed locking", errno.EBUSY)
     raise NotServed()
 
@@ -857,6 +854,7 @@ COMMANDS = {
     "rbd snap ls": snapshots, "rbd snap create": create_snapshot, "rbd snap rm": remove_snapshot,
     "rbd rm": remove, "rbd rename": rename, "rbd resize": resize, "rbd trash ls": trash,
     "rbd config image set": set_limit, "rbd config image remove": remove_limit, "rbd namespace ls": namespaces,
+    "rbd mirror pool info": mirror_pool, "rbd mirror pool status": mirror_pool,
     "rados lock get": lock, "rados lock info": lock_info, "rados lock break": unlock, "rados rm": remove_object,
     "rados listomapkeys": object_keys, "rados listomapvals": all_entries, "rados getomapval": entry, "rados setomapval": set_entry,
     "rados rmomapkey": remove_entry,
@@ -891,7 +889,7 @@ def carry_out(cluster, argv, stdin):
         try:
             if serve in OF_CLUSTER.values():
                 return serve(cluster, options, words, stdin)
-            return serve(cluster.pool(options["pool"], options.get("namespace", "")), options, words, stdin)
+            return serve(cluster.pool_of(options), options, words, stdin)
         except StalePool:
             if is_last:
                 raise Failed(errno.EAGAIN, "the pool is made anew again and again")
@@ -952,7 +950,7 @@ class Session:
             else:
                 cluster = self.clusters[request["cluster"]]
                 crew = cluster.manager if request.get("manager") else cluster.work
-                crew.put(lambda request=request, body=body, cluster=cluster: self.answer(cluster, request, body))
+                crew.queue.put(lambda request=request, body=body, cluster=cluster: self.answer(cluster, request, body))
         for cluster in self.clusters.values():
             cluster.end()
 
