@@ -2,7 +2,8 @@
 //!
 //! `rm` of the manager succeeds while clients use the subvolume, so the volume's lock is taken first, which
 //! no publication holds then. The entry in the index says *deleted* before the subvolume is removed: from
-//! then on the ID means nothing, and the sweep finishes what a crash leaves. The claim of the name goes last.
+//! then on the ID means nothing, and the sweep finishes what a crash leaves. The claim goes after the
+//! subvolume, and the entry last.
 
 use crate::backend::Deleted;
 use crate::backend::ceph::claim::Claim;
@@ -46,7 +47,7 @@ pub(crate) fn remove_unused(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<
     finish(fs, object)
 }
 
-/// Removes a subvolume whose entry says *deleted*, and then its lock, its entry and its claim.
+/// Removes a subvolume whose entry says *deleted*, and then its lock, its claim and its entry.
 pub(crate) fn finish(fs: &Fs<'_>, object: &str) -> Result<()> {
     let (path, key) = (fs.path(object), ids::undrawn(object).and_then(ids::volume_key));
     let claim = key.map(|key| fs.name(key).find()).transpose()?.flatten();
@@ -60,9 +61,8 @@ pub(crate) fn finish(fs: &Fs<'_>, object: &str) -> Result<()> {
     }
     let index = fs.index();
     index.0.remove_lockable(LockTarget::Subvolume(&path))?;
-    index.remove(&path)?;
-    match (claim, key) {
-        (Some(claim), Some(key)) => fs.name(key).give_back(&claim),
-        _ => Ok(()),
+    if let (Some(claim), Some(key)) = (claim, key) {
+        fs.name(key).give_back(&claim)?;
     }
+    index.remove(&path)
 }
