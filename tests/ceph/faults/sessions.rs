@@ -78,7 +78,9 @@ impl Life<'_> {
                 Err(failure) => failure,
             };
             let again = matches!(failure.code, Code::UNAVAILABLE | Code::ABORTED | Code::DEADLINE_EXCEEDED)
-                || failure.message.contains("forgotten after 30 s");
+                || ["forgotten after 30 s", "wait 30 s", "signal 9 ended"]
+                    .iter()
+                    .any(|it| failure.message.contains(it));
             assert!(again && begun.elapsed() < LONG_PATIENCE, "{failure:?}");
             if begun.elapsed() > FORGOTTEN && !std::mem::replace(&mut forgotten, true) {
                 forget_the_dead(self.corner.cluster, &failure);
