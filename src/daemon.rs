@@ -7,6 +7,7 @@
 mod name;
 mod programs;
 mod settings;
+mod storage;
 mod tag;
 
 pub use settings::check;
@@ -15,15 +16,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::backend::BegunRenames;
 use crate::backend::ceph::Programs;
-use crate::backend::ceph::fencing::Fences;
-use crate::backend::cephfs::CephFs;
-use crate::backend::local::Local;
-use crate::backend::rbd::node::Mapper;
-use crate::backend::rbd::{Identity as RbdIdentity, Rbd};
-use crate::backend::{Backend, Backends, BegunRenames, Fencing};
 use crate::clusters::{ClusterSource, Clusters};
-use crate::config::{BackendName, Config};
+use crate::config::Config;
 use crate::dispatch::{LockTable, ObjectLocks, Workers};
 use crate::error::{Error, Result};
 use crate::exec::{ProcessLimits, Processes, Tools};
@@ -43,7 +39,8 @@ use crate::volume::Operations;
 
 pub use self::name::rename_node;
 use self::name::{own_name, remember_name};
-use self::programs::{command_tool, programs};
+use self::programs::programs;
+use self::storage::{Background, backends, fencing};
 
 /// How long the calls under way may take to end after SIGTERM. The unit's TimeoutStopSec is longer.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -268,9 +265,6 @@ fn open_topology(config: &Config, clusters: &Clusters) -> Result<NodeTopology, S
     NodeTopology::load(name, topology, crush_location.clone(), clusters.takeover())
 }
 
-/// Jobs, the locks that they share with calls, and the renames that calls leave to jobs.
-type Background = (Arc<JobQueue>, Arc<dyn ObjectLocks>, Arc<dyn BegunRenames>);
-
 fn assemble(
     config: &Config,
     (layout, node): (Layout, &NodeName),
@@ -303,52 +297,6 @@ fn assemble(
         boot_id,
         single_node_targets: config.single_node_targets,
     })
-}
-
-/// The wanted kinds of storage. Without a setting these are all kinds, as one may be set up later.
-fn backends(
-    config: &Config,
-    (layout, node): (&Layout, &NodeName),
-    kernel: &Kernel,
-    (processes, programs): (&Arc<Processes>, &Programs),
-    (clusters, topology): (&Arc<Clusters>, &Arc<NodeTopology>),
-    background: Background,
-) -> Result<Backends> {
-    let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
-    if config.wants(BackendName::Local).unwrap_or(true) {
-        let loops = Arc::new(kernel.clone());
-        let (root, identity) = (layout.local_dir().to_path_buf(), layout.local_dir_id());
-        let identity = config.services.controller.then_some(identity);
-        backends.push(Arc::new(Local::open(root, node, &config.name, loops, identity)?));
-    }
-    let tag = || tag::controller_tag(&layout.controller_tag());
-    let queue = Arc::clone(&background.0);
-    if config.wants(BackendName::Rbd).unwrap_or(true) {
-        let tool = Arc::new(command_tool(config, layout, programs.clone()));
-        let runner = Arc::clone(processes) as _;
-        let mapper = Mapper::new(kernel.clone(), runner, layout.map_locks(), Arc::clone(topology));
-        let machine = crate::sys::random::Machine::this()
-            .map_err(|error| Error::io("read the machine's id", &error))?;
-        let (plugin, node) = (config.name.clone(), config.node_id.clone());
-        let identity = RbdIdentity { plugin, node, machine, tag: tag()? };
-        let rbd = Rbd::new(Arc::clone(clusters), tool, mapper, (identity, config.fences), background);
-        backends.push(Arc::new(rbd));
-    }
-    // A user for images may not ask for file systems, so they are served only where that is said.
-    if config.wants(BackendName::CephFs).unwrap_or(false) {
-        let (tools, names) = (
-            (programs.clone(), Arc::clone(processes) as _),
-            (tag()?, (layout.clone(), config.node_id.clone())),
-        );
-        backends.push(Arc::new(CephFs::new(Arc::clone(clusters), tools, names, queue)));
-    }
-    Ok(Backends::new(backends))
-}
-
-/// The operations that shut hosts out of the Ceph clusters.
-fn fencing(config: &Config, programs: Programs, clusters: &Arc<Clusters>) -> Option<Arc<dyn Fencing>> {
-    let wanted = [BackendName::Rbd, BackendName::CephFs].iter().any(|it| config.wants(*it).unwrap_or(true));
-    wanted.then(|| Arc::new(Fences::new(Arc::clone(clusters), Arc::new(programs))) as _)
 }
 
 fn recover(config: &Config, operations: &Arc<Operations>, locks: &Arc<dyn ObjectLocks>) -> Result<()> {

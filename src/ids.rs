@@ -6,12 +6,14 @@
 //! snapshots have no object: `local:node7:::5f0c…@KEY-R`. A text that does not parse is an ID that this
 //! plugin never gave: there is no such object.
 
+mod digits;
+
 use std::fmt;
 
-use sha2::{Digest, Sha256};
+pub use self::digits::draw;
 
+use self::digits::{DRAWN_DIGITS, KEY_DIGITS, is_drawn, is_key, key};
 use crate::error::{Error, Result};
-use crate::sys::random;
 
 /// The longest ID the CSI specification lets a plugin give, in bytes.
 pub const MAX_ID: usize = 128;
@@ -19,17 +21,8 @@ pub const MAX_ID: usize = 128;
 /// The prefix of the names of the objects of volumes.
 pub const VOLUME: &str = "csi-vol-";
 
-/// How many digits a key has: 65 bits of the hash.
-const KEY_DIGITS: usize = 13;
-
-/// How many random digits a name gets that is never used again: 40 bits.
-const DRAWN_DIGITS: usize = 8;
-
 /// The length of the longest slug.
 const MAX_SLUG: usize = 16;
-
-/// The digits of base32 (RFC 4648, section 6) in lower case.
-const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 /// The length of the longest name of a volume's object: `csi-vol-SLUG-KEY`.
 const LONGEST_VOLUME: usize = VOLUME.len() + MAX_SLUG + "-".len() + KEY_DIGITS;
@@ -180,44 +173,6 @@ fn slug(name: &str) -> String {
 
 fn is_slug(text: &str) -> bool {
     !text.is_empty() && slug(text) == text
-}
-
-/// The digits that stand for a request's name: the first 65 bits, in base32, of SHA-256 over kind, instance
-/// and name. A NUL follows kind and instance.
-fn key(kind: &str, instance: &str, name: &str) -> String {
-    let hash = Sha256::new().chain_update(kind).chain_update([0]).chain_update(instance).chain_update([0]);
-    base32(&hash.chain_update(name).finalize(), KEY_DIGITS)
-}
-
-/// Whether the text is a key.
-fn is_key(text: &str) -> bool {
-    text.len() == KEY_DIGITS && is_base32(text)
-}
-
-/// Random digits for a name that is never used again.
-///
-/// # Errors
-/// Those of getrandom(2).
-pub fn draw() -> Result<String> {
-    let mut bytes = [0; DRAWN_DIGITS * 5 / 8];
-    random::fill(&mut bytes).map_err(|error| Error::io("draw a random number", &error))?;
-    Ok(base32(&bytes, DRAWN_DIGITS))
-}
-
-/// Whether the text has the form of digits from [`draw`].
-fn is_drawn(text: &str) -> bool {
-    text.len() == DRAWN_DIGITS && is_base32(text)
-}
-
-fn is_base32(text: &str) -> bool {
-    text.bytes().all(|byte| BASE32.contains(&byte))
-}
-
-/// The first `digits` digits of `bytes`, five bits each.
-fn base32(bytes: &[u8], digits: usize) -> String {
-    let bit = |at: usize| usize::from(bytes[at / 8] >> (7 - at % 8) & 1);
-    let digit = |number: usize| (0..5).fold(0, |value, at| value << 1 | bit(number * 5 + at));
-    (0..digits).map(|number| char::from(BASE32[digit(number)])).collect()
 }
 
 /// The key of a snapshot's name in its request.

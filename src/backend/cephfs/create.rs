@@ -12,8 +12,8 @@
 //!
 //! | a crash after | leaves | ended by |
 //! |---|---|---|
-//! | 2, or in 3 | an entry *making*, perhaps with a subvolume | the sweep, after a day: a late command may still run |
-//! | 4 | a claim of a subvolume that is *making* | the repeat: the claim means that all is made, so it writes *whole* |
+//! | 2, or in 3 | an entry *making*, perhaps a subvolume | the sweep, a day later: a command may be late |
+//! | 4 | a claim of a subvolume that is *making* | the repeat: the claim means that all is made |
 
 use std::time::Instant;
 
@@ -21,6 +21,7 @@ use crate::backend::ceph::claim::Description;
 use crate::backend::cephfs::FS_TYPE;
 use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::delete::remove_unused;
+use crate::backend::cephfs::find::volume;
 use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::parameters::Settings;
 use crate::backend::cephfs::size;
@@ -149,22 +150,6 @@ fn make(fs: &Fs<'_>, object: &str, wanted: &NewSubvolume) -> Result<()> {
         _ => Err(Error::unavailable(format!(
             "the manager has made only a part of subvolume {object:?}: try again, it is removed later"
         ))),
-    }
-}
-
-/// The volume that cephlet made as this subvolume.
-pub(crate) fn volume(fs: &Fs<'_>, object: &str, entry: &Entry) -> Volume {
-    Volume {
-        id: fs.id_of(object),
-        size: entry.size,
-        context: Default::default(),
-        fs_type: Some(FS_TYPE.to_string()),
-        source: entry.request.as_ref().and_then(|request| request.source.clone()),
-        topology: Vec::new(),
-        published: Vec::new(),
-        read_only: None,
-        condition: None,
-        replication: None,
     }
 }
 

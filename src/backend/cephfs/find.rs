@@ -2,8 +2,8 @@
 //! it is a volume.
 
 use crate::backend::Volume;
+use crate::backend::cephfs::FS_TYPE;
 use crate::backend::cephfs::context::{Fs, is_drawn, may_exist};
-use crate::backend::cephfs::create::volume;
 use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::subvolumes::Subvolume;
 use crate::error::{Error, Result};
@@ -48,6 +48,22 @@ pub(crate) fn existing(fs: &Fs<'_>, id: &VolumeId) -> Result<Found> {
 /// Whether the ID means this subvolume. One of the old form has no id of its own, so only its name tells.
 fn means(id: &VolumeId, subvolume: &Subvolume) -> bool {
     subvolume.uuid.as_ref().map_or(id.incarnation.is_none(), |uuid| id.means(uuid))
+}
+
+/// The volume that cephlet made as this subvolume.
+pub(crate) fn volume(fs: &Fs<'_>, object: &str, entry: &Entry) -> Volume {
+    Volume {
+        id: fs.id_of(object),
+        size: entry.size,
+        context: Default::default(),
+        fs_type: Some(FS_TYPE.to_string()),
+        source: entry.request.as_ref().and_then(|request| request.source.clone()),
+        topology: Vec::new(),
+        published: Vec::new(),
+        read_only: None,
+        condition: None,
+        replication: None,
+    }
 }
 
 impl Found {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::backend::ceph::ClusterAccess;
 use crate::backend::cephfs::context::Context;
-use crate::backend::cephfs::create::volume;
+use crate::backend::cephfs::find::volume;
 use crate::backend::cephfs::index::State;
 use crate::backend::{Page, Volume};
 use crate::clusters::Cluster;

@@ -7,9 +7,9 @@
 //! | what | where |
 //! |---|---|
 //! | a volume | subvolume `csi-vol-[SLUG-]KEY-R` of a group |
-//! | which volumes there are, and their requests | the [`index`]: an object that maps `GROUP/SUBVOLUME` to JSON |
+//! | which volumes there are, and their requests | the [`index`], which maps `GROUP/SUBVOLUME` to JSON |
 //! | the name of a volume | a lock on the object `cephlet.name.KEY`, whose tag is `GROUP/SUBVOLUME` |
-//! | to which nodes a volume is published | locks on the object `cephlet.vol.GROUP/SUBVOLUME`: cookie = node |
+//! | the nodes that have a volume | locks on the object `cephlet.vol.GROUP/SUBVOLUME`: cookie = node |
 //!
 //! An ID means the subvolume that the manager shows under its name. Index and claims may be lost: no ID
 //! changes its meaning, and nothing is removed for want of an entry.
@@ -33,6 +33,7 @@ mod volumes;
 #[cfg(test)]
 mod tests;
 
+pub use self::node::ThisNode;
 pub use self::parameters::PARAMETERS;
 
 use std::sync::Arc;
@@ -51,7 +52,6 @@ use crate::error::{Error, Result};
 use crate::exec::Runner;
 use crate::ids::Place;
 use crate::jobs::JobQueue;
-use crate::layout::Layout;
 
 /// The file system type of volumes, in requests and in the table of mounts.
 const FS_TYPE: &str = "ceph";
@@ -64,12 +64,12 @@ pub struct CephFs {
 }
 
 impl CephFs {
-    /// The volumes of `clusters`, asked by `programs`, for the controller with this tag and the node with
-    /// these paths and this name. `runner` loads the kernel's client.
+    /// The volumes of `clusters`, asked by `programs`, for the controller with this tag and for this node.
+    /// `runner` loads the kernel's client.
     pub fn new(
         clusters: Arc<Clusters>,
         (programs, runner): (Programs, Arc<dyn Runner>),
-        (tag, node): (String, (Layout, String)),
+        (tag, node): (String, ThisNode),
         queue: Arc<JobQueue>,
     ) -> Self {
         let tools = (Arc::new(programs.clone()) as _, Arc::new(programs) as _);

@@ -1,5 +1,6 @@
 //! Volumes as mounts of this node, by the kernel's client.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::backend::ceph::ClusterAccess;
@@ -16,7 +17,6 @@ use crate::error::{Error, Result};
 use crate::exec::{Class, Cmd, Runner, Tool};
 use crate::ids::VolumeId;
 use crate::kernel::ceph::TreeToMount;
-use crate::layout::Layout;
 use crate::secrets::Secrets;
 use crate::sys::file;
 use crate::sys::modules::{Modules, knows_file_system};
@@ -25,19 +25,24 @@ use crate::sys::mountinfo::{Mount, Mounts};
 /// The file system and its module.
 const MODULE: &str = "ceph";
 
+/// This node.
+pub struct ThisNode {
+    pub name: String,
+    /// The daemon's own mount point of the volume with this key.
+    pub mount_point: Box<dyn Fn(&str) -> PathBuf + Send + Sync>,
+}
+
 /// The node's half of the backend.
 pub(crate) struct Node {
     context: Arc<Context>,
     runner: Arc<dyn Runner>,
     modules: Modules,
-    layout: Layout,
-    /// This node.
-    name: String,
+    here: ThisNode,
 }
 
 impl Node {
-    pub fn new(context: Arc<Context>, runner: Arc<dyn Runner>, (layout, name): (Layout, String)) -> Self {
-        Self { context, runner, modules: Modules::default(), layout, name }
+    pub fn new(context: Arc<Context>, runner: Arc<dyn Runner>, here: ThisNode) -> Self {
+        Self { context, runner, modules: Modules::default(), here }
     }
 
     /// Checks that volumes can be mounted here; the error says why not.
@@ -85,7 +90,8 @@ impl Node {
     /// Publishes the volume to this node, if the controller was not asked to.
     fn publish_here(&self, call: &Call, id: &VolumeId, wanted: &NodeContext<'_>) -> Result<PublishContext> {
         let capability = wanted.capability.clone();
-        let publication = Publication { node: self.name.clone(), capability, read_only: wanted.read_only };
+        let publication =
+            Publication { node: self.here.name.clone(), capability, read_only: wanted.read_only };
         let publication = NodePublication::new(&publication, PublishedBy::Node);
         self.context.within(call, (&id.place, wanted.secrets), |fs| publish(fs, id, publication))
     }
@@ -134,7 +140,7 @@ impl NodeDriver for Node {
     /// The tree at the volume's own mount point: others may have mounted it elsewhere, as a client of theirs.
     /// Reads only the kernel, so it works without the cluster, and after the cluster left the configuration.
     fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>> {
-        let mount_point = self.layout.mount_point(&id.key());
+        let mount_point = (self.here.mount_point)(&id.key());
         let mount_point = file::resolve_parent(&mount_point).unwrap_or(mount_point);
         let mounts = Mounts::read().map_err(|error| Error::io("read the table of mounts", &error))?;
         let tree = |mount: &Mount| {
@@ -152,7 +158,7 @@ impl NodeDriver for Node {
             (PublishedBy::Controller, _) => Ok(()),
             (PublishedBy::Node, Served::Here) => {
                 let is_own = |lock: &PublicationLock| {
-                    lock.publication.by == PublishedBy::Node && lock.publication.node == self.name
+                    lock.publication.by == PublishedBy::Node && lock.publication.node == self.here.name
                 };
                 self.context
                     .within(call, (&id.place, secrets), |fs| end_publications(fs, id, is_own))
