@@ -162,6 +162,23 @@ fn a_volume_stays_locked_until_a_late_answer_comes() {
     client.delete_volume(&delete(&id)).expect("delete");
 }
 
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_late_answer_to_a_question_locks_nothing() {
+    let corner = Corner::new();
+    let daemon = corner.setup().set("CEPHLET_LOCK_WAIT", "1s").start();
+    let client = daemon.client();
+    let id = client.create(&corner.volume("one", 8)).expect("create").volume_id;
+    let session = Session::of(&daemon);
+    session.signal(Signal::STOP);
+    for _ in 0..2 {
+        let asked = client.controller_expand_volume(&expand(&id, 16 * MIB));
+        refused(asked, Code::DEADLINE_EXCEEDED, &["look up image", "not answered"]);
+    }
+    session.signal(Signal::CONT);
+    insist(|| client.controller_expand_volume(&expand(&id, 16 * MIB)));
+}
+
 /// A daemon that follows one that was killed while its session had a request to finish. The session stands
 /// still.
 fn followed(corner: &Corner) -> (Daemon, Session) {

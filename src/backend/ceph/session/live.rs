@@ -1,7 +1,7 @@
 //! A running session: the process, the callers that wait for its answers, and the clusters that it knows.
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, BufReader};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub(super) struct Live {
 enum Waiting {
     /// The wait of the caller.
     Caller(Sender<(Answer, Vec<u8>)>),
-    /// The lock of the volume, which the call keeps although it has given up.
+    /// The lock of the volume. The call has given up, but its change goes on.
     Lock { _call: Call },
 }
 
@@ -138,10 +138,11 @@ impl Live {
         let _ = self.socket.shutdown(Shutdown::Write);
     }
 
-    /// Asks a cluster, and waits for the answer until `deadline`.
+    /// Asks a cluster, and waits for the answer until `deadline`. The call of a `change` keeps its volume
+    /// locked until the change has ended, even if that is later.
     pub fn ask(
         &self,
-        (call, access): (&Call, &ClusterAccess),
+        (access, change): (&ClusterAccess, Option<&Call>),
         (question, body): (&Question<'_>, &[u8]),
         deadline: Instant,
     ) -> Result<(Answer, Vec<u8>), NoAnswer> {
@@ -155,8 +156,10 @@ impl Live {
             Ok(answer) => Ok(answer),
             Err(RecvTimeoutError::Disconnected) => Err(NoAnswer::Died),
             Err(RecvTimeoutError::Timeout) => {
-                if let Some(waiting) = self.waiting.lock().as_mut().and_then(|waiting| waiting.get_mut(&id)) {
-                    *waiting = Waiting::Lock { _call: call.clone() };
+                let mut waiting = self.waiting.lock();
+                let late = waiting.as_mut().and_then(|waiting| waiting.remove(&id));
+                if let (Some(waiting), Some(_), Some(call)) = (waiting.as_mut(), late, change) {
+                    waiting.insert(id, Waiting::Lock { _call: call.clone() });
                 }
                 Err(NoAnswer::Late)
             }
@@ -212,14 +215,15 @@ impl Live {
     /// Passes answers to the callers until the session ends. No caller waits in vain: the end of the socket
     /// ends all requests.
     fn read(&self, mut process: Resident, socket: UnixStream, idle: Duration) {
+        let mut answers = BufReader::new(&socket);
         loop {
-            if !process.wait(&socket, idle) {
+            if answers.buffer().is_empty() && !process.wait(&socket, idle) {
                 if self.is_idle(idle) {
                     self.end();
                 }
                 continue;
             }
-            let Ok((answer, body)) = wire::read::<Answer>(&mut &socket) else { break };
+            let Ok((answer, body)) = wire::read::<Answer>(&mut answers) else { break };
             let waiting = self.waiting.lock().as_mut().and_then(|waiting| waiting.remove(&answer.id));
             if let Some(Waiting::Caller(waiting)) = waiting {
                 // The caller may just have given up.

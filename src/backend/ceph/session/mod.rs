@@ -171,7 +171,8 @@ impl Session {
             return Some(Err(Why::Expired(Duration::ZERO).of(step)));
         }
         let begun = Instant::now();
-        let why = match live.ask((call, access), question, begun + limit) {
+        let change = (class == Class::Change).then_some(call);
+        let why = match live.ask((access, change), question, begun + limit) {
             Ok((Answer { status: None, said, .. }, _)) => {
                 if !said.is_empty() {
                     warn!("the session does not serve `{step}`: {said}");
