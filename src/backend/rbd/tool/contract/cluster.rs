@@ -11,6 +11,7 @@ use std::thread;
 use parking_lot::Mutex;
 
 use super::*;
+use crate::backend::ceph::monitor::question;
 use crate::backend::ceph::{ClusterAccess, Programs, Session, session};
 use crate::backend::rbd::tool::cli::CommandTool;
 use crate::clusters::{Cluster, Credentials};
@@ -294,4 +295,57 @@ fn the_session_and_the_programs_say_the_same() {
         }
     }
     assert_eq!(session.done_by_programs(), [IN_TRASH, IN_TRASH]);
+}
+
+/// The cluster's manager, which stands still until this is dropped.
+struct StoppedManager(String);
+
+impl StoppedManager {
+    fn new() -> Self {
+        let id = std::fs::read_to_string(directory().join("run/mgr.pid")).unwrap().trim().to_string();
+        run("kill", &["-STOP", &id]);
+        Self(id)
+    }
+}
+
+impl Drop for StoppedManager {
+    fn drop(&mut self) {
+        run("kill", &["-CONT", &self.0]);
+    }
+}
+
+#[test]
+#[ignore = "needs a Ceph cluster: tests/run"]
+fn the_session_survives_a_manager_that_is_restarted_while_it_is_asked() {
+    let (session, [at, _], call) = (Real::new(true), namespaces(), Call::internal("test"));
+    let ask = |prefix| {
+        let asked =
+            session.tool.monitors().of(&call, &at.access).ask(Class::Question, &[question(prefix, None)]);
+        asked.map(|output| String::from_utf8(output.stdout).unwrap().trim().to_string())
+    };
+    let tasks = || ask("rbd task list");
+    assert_eq!(tasks().unwrap(), "[]");
+    let stopped = StoppedManager::new();
+    thread::scope(|scope| {
+        // More than the session has threads for.
+        let waiting: Vec<_> = (0..4).map(|_| scope.spawn(tasks)).collect();
+        assert!(ask("osd blocklist ls").is_ok(), "monitors answer");
+        assert_eq!(session.tool.bind(&call, &at).names().unwrap(), Vec::<String>::new(), "OSDs answer");
+        assert!(waiting.iter().all(|it| !it.is_finished()));
+        // It starts anew when it learns of that.
+        run("ceph", &["mgr", "fail", "x"]);
+        drop(stopped);
+        // The former manager has still answered, or the new one has, or it had not loaded the module.
+        for answer in waiting {
+            let refusal = answer.join().unwrap().err();
+            let status = refusal.map(|failure| failure.status());
+            assert!(
+                [None, Some(Some(libc::EAGAIN)), Some(Some(libc::ENOTSUP))].contains(&status),
+                "{status:?}"
+            );
+        }
+    });
+    let answer = call.wait_for("the manager", CHANGE, Duration::from_millis(100), || Ok(tasks().ok()));
+    assert_eq!(answer.unwrap().unwrap(), "[]");
+    assert!(session.done_by_programs().is_empty(), "the session has answered all");
 }
