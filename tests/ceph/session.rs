@@ -173,7 +173,7 @@ fn a_late_answer_to_a_question_locks_nothing() {
     session.signal(Signal::STOP);
     for _ in 0..2 {
         let asked = client.controller_expand_volume(&expand(&id, 16 * MIB));
-        refused(asked, Code::DEADLINE_EXCEEDED, &["rbd info", "not answered"]);
+        refused(asked, Code::DEADLINE_EXCEEDED, &["look up image", "not answered"]);
     }
     session.signal(Signal::CONT);
     insist(|| client.controller_expand_volume(&expand(&id, 16 * MIB)));
