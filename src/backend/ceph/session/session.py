@@ -793,8 +793,8 @@ def dumped(value):
     """A value as `rados` prints it (hexdump -C, without folding)."""
     lines = ["value (%d bytes) :" % len(value)]
     for at in range(0, len(value), 16):
-        part = value[at:at + 16]
-        lines.append("%08x  %-24s %-24s |" % (at, part[:8].hex(" "), part[8:].hex(" ")))
+        digits = ["%02x" % byte for byte in value[at:at + 16]]
+        lines.append("%08x  %-24s %-24s |" % (at, " ".join(digits[:8]), " ".join(digits[8:])))
     return "\n".join(lines + ["%08x" % len(value), "", ""]).encode()
 
 
