@@ -38,16 +38,17 @@ struct Steps {
 
 impl Steps {
     fn enter(&self, volume: usize, step: Option<&'static str>) {
-        self.now.lock().unwrap()[volume] = step;
+        self.now.lock().expect("a thread panicked")[volume] = step;
     }
 
     fn break_off(&self) {
-        let (now, mut broken_off) = (self.now.lock().unwrap(), self.broken_off.lock().unwrap());
+        let (now, mut broken_off) =
+            (self.now.lock().expect("a thread panicked"), self.broken_off.lock().expect("a thread panicked"));
         now.iter().flatten().for_each(|step| *broken_off.entry(step).or_default() += 1);
     }
 
     fn were_all_broken_off(&self, times: usize) -> bool {
-        let broken_off = self.broken_off.lock().unwrap();
+        let broken_off = self.broken_off.lock().expect("a thread panicked");
         STEPS.iter().all(|step| broken_off.get(step).is_some_and(|count| *count >= times))
     }
 }
@@ -191,7 +192,7 @@ fn shut_out_by_storms(session: &str) -> usize {
         daemon.restart();
     }
     let shut_out = shut_out(&corner) - before;
-    eprintln!("{:?}: {shut_out} clients were shut out", steps.broken_off.lock().unwrap());
+    eprintln!("{:?}: {shut_out} clients were shut out", steps.broken_off.lock().expect("a thread panicked"));
     daemon.client().delete_snapshot(&delete_snapshot(&source.snapshot)).expect("delete the snapshot");
     daemon.client().delete_volume(&delete(&source.volume)).expect("delete");
     corner.await_objects(&[]);
