@@ -24,8 +24,6 @@ pub struct Traits {
     pub lists_published_nodes: bool,
     /// A node has to follow when a volume was made larger: its device, or a file system on it.
     pub grows_on_nodes: bool,
-    /// Snapshots are taken of its volumes, and copies made of both.
-    pub copies: bool,
 }
 
 /// What an instance of the daemon can be asked to do.

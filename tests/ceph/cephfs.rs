@@ -274,6 +274,73 @@ fn a_killed_creation_leaves_nothing_for_longer_than_a_day() {
     group.await_empty();
 }
 
+#[test]
+fn a_snapshot_outlives_its_volume_and_becomes_another() {
+    let group = Group::new();
+    let mut daemon = group.start();
+    let client = daemon.client();
+    let source = client.create(&group.volume("source", 8)).expect("create").volume_id;
+    let taken = client.create_snapshot(&snapshot("before", &source)).expect("snapshot").snapshot.unwrap();
+    assert!(taken.ready_to_use && taken.size_bytes == 8 * MIB && taken.source_volume_id == source, "{taken:?}");
+    assert_eq!(client.create_snapshot(&snapshot("before", &source)).expect("again").snapshot.unwrap(), taken);
+    let listed_of = |client: &Client| client.list_snapshots(&snapshot_page(0, "")).expect("list").entries;
+    let of_group = |client: &Client| -> Vec<wire::Snapshot> {
+        let all = listed_of(client).into_iter().map(|entry| entry.snapshot.unwrap());
+        all.filter(|snapshot| snapshot.snapshot_id.starts_with(&group.prefix())).collect()
+    };
+    assert_eq!(of_group(&client), [taken.clone()]);
+    client.delete_volume(&delete(&source)).expect("delete");
+    assert_eq!((of_group(&client), listed(&daemon, &group)), (vec![taken.clone()], Vec::new()));
+    daemon.restart();
+    let client = daemon.client();
+    let wanted = from_snapshot(group.volume("copy", 16), &taken.snapshot_id);
+    let copy = client.create(&wanted).expect("copy");
+    assert_eq!((copy.capacity_bytes, &group.info(&copy.volume_id)["bytes_quota"]), (16 * MIB, &(16 * MIB).into()));
+    assert_eq!(client.create(&wanted).expect("again"), copy);
+    let small = wire::CreateVolumeRequest { capacity_range: range(MIB, 4 * MIB), ..from_snapshot(group.volume("small", 0), &taken.snapshot_id) };
+    refused(client.create(&small), Code::OUT_OF_RANGE, &["8388608"]);
+    let second = client.create(&from_volume(group.volume("second", 16), &copy.volume_id)).expect("of a volume");
+    client.delete_snapshot(&delete_snapshot(&taken.snapshot_id)).expect("delete the snapshot");
+    client.delete_snapshot(&delete_snapshot(&taken.snapshot_id)).expect("again");
+    for volume in [copy, second] {
+        client.delete_volume(&delete(&volume.volume_id)).expect("delete");
+    }
+    // A source that is retained for a copy goes in the background.
+    daemon.restart();
+    group.await_empty();
+}
+
+/// The manager makes the copy while the daemon is dead; the repeat waits for the same one.
+#[test]
+fn a_copy_goes_on_while_its_daemon_is_dead() {
+    let group = Group::new();
+    let mut daemon = group.setup().set("CEPHLET_SESSION", "off").start();
+    let source = daemon.client().create(&group.volume("source", 8)).expect("create").volume_id;
+    let request = from_volume(group.volume("copy", 8), &source);
+    let client = daemon.client();
+    let asked = thread::spawn({
+        let request = request.clone();
+        move || client.create(&request)
+    });
+    crate::support::await_that("the copy is begun", || match group.subvolumes().len() {
+        2 => Ok(()),
+        number => Err(format!("{number} subvolumes")),
+    });
+    daemon.kill9();
+    let first = asked.join().expect("a client");
+    daemon.restart();
+    let copy = daemon.client().create(&request).expect("the repeat");
+    if let Ok(first) = first {
+        assert_eq!(first, copy, "UNSAFE: another volume was answered");
+    }
+    assert_eq!(group.subvolumes().len(), 2, "UNSAFE: it was copied twice");
+    for id in [copy.volume_id, source] {
+        daemon.client().delete_volume(&delete(&id)).expect("delete");
+    }
+    daemon.restart();
+    group.await_empty();
+}
+
 /// A publication for one node that writes.
 fn publish_as(id: &str, node: &str) -> wire::ControllerPublishVolumeRequest {
     wire::ControllerPublishVolumeRequest {

@@ -10,6 +10,7 @@ pub(crate) mod health;
 pub(crate) mod locations;
 pub mod locks;
 pub mod monitor;
+pub(crate) mod names;
 pub(crate) mod objects;
 pub(crate) mod placement;
 pub(crate) mod publication;

@@ -30,6 +30,11 @@ pub(crate) struct Timing {
     pub deletion: DeletionTimes,
     /// How long another controller's claim of a name is watched before it counts as dead.
     pub claim_grace: Duration,
+    /// The same for a snapshot.
+    pub snapshot_claim_grace: Duration,
+    /// The pause between two looks how far a copy is, and how long a call waits for one.
+    pub copy_look: Duration,
+    pub copy_wait: Duration,
     /// A manager that answered within this time has not died meanwhile: another needs longer to start.
     pub same_manager: Duration,
     /// A volume that has been in the making for longer is not made any more.
@@ -48,6 +53,9 @@ impl Default for Timing {
                 lifetime: Duration::from_secs(5 * 60),
             },
             claim_grace: Duration::from_secs(10),
+            snapshot_claim_grace: Duration::from_secs(60),
+            copy_look: Duration::from_secs(1),
+            copy_wait: Duration::from_secs(60 * 60),
             same_manager: Duration::from_secs(1),
             abandoned: Duration::from_secs(24 * 60 * 60),
             sweep_interval: Duration::from_secs(60 * 60),
@@ -194,6 +202,17 @@ impl Fs<'_> {
         let (tag, grace) = (self.context.tag.as_str(), self.context.timing.claim_grace);
         let target = LockTarget::VolumeName(key);
         Name { tool: &*self.context.objects, call: self.call, at: &self.registry, target, tag, grace }
+    }
+
+    /// The name of a snapshot in the index and in claims.
+    pub fn snapshot_path(&self, subvolume: &str, snapshot: &str) -> String {
+        format!("{}@{snapshot}", self.path(subvolume))
+    }
+
+    /// The claim of a snapshot's name, by the key of the request's name.
+    pub fn snapshot_name<'a>(&'a self, key: &'a str) -> Name<'a> {
+        let (target, grace) = (LockTarget::SnapshotName(key), self.context.timing.snapshot_claim_grace);
+        Name { target, grace, ..self.name(key) }
     }
 
     /// The ID of a volume that cephlet made.

@@ -6,7 +6,7 @@
 //!
 //! 1. look which subvolume the name is claimed for; if it is a volume, it is the answer
 //! 2. write *making* to the index, under a drawn name
-//! 3. make the subvolume
+//! 3. make the subvolume, or [copy](super::copy) it
 //! 4. claim the name for it; if it is claimed for another one meanwhile, remove this one and answer from that
 //! 5. write *whole* to the index
 //!
@@ -24,8 +24,8 @@ use crate::backend::cephfs::delete::remove_unused;
 use crate::backend::cephfs::find::volume;
 use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::parameters::Settings;
-use crate::backend::cephfs::size;
 use crate::backend::cephfs::subvolumes::{Made, NewSubvolume};
+use crate::backend::cephfs::{copy, size};
 use crate::backend::creation_record::{CreationRequest, Placed};
 use crate::backend::{NewVolume, Volume};
 use crate::error::{Error, Kind, Result};
@@ -33,28 +33,19 @@ use crate::ids::{self, MAX_CEPHFS_PLACE, Place};
 
 /// Makes the volume, or finds the one that the same request made.
 pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
-    if new.source.is_some() {
-        return Err(Error::unimplemented(
-            "copies of CephFS volumes: make an empty volume, and copy its files",
-        ));
-    }
     let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
     refuse_long(&fs.place)?;
-    let size = size::of_new(&new.size)?;
     if let Some(volume) = find_claimed(fs, new)? {
         return Ok(volume);
     }
-    let object = ids::drawn_object(&new.object)?;
-    let entry = Entry::new(
-        State::Making,
-        &fs.context.tag,
-        size,
-        Some(CreationRequest::new(new, Some(FS_TYPE.to_string()))),
-    );
-    let path = fs.path(&object);
+    let (object, entry) = begin(fs, new)?;
+    let (path, size) = (fs.path(&object), entry.size);
     fs.index().set(&path, &entry)?;
-    let made = make(fs, &object, &NewSubvolume { size, ..settings.layout });
-    made.map_err(|error| forget_refused(fs, &path, error))?;
+    let made = match entry.copy_of {
+        None => make(fs, &object, &NewSubvolume { size, ..settings.layout }),
+        Some(_) => copy::make(fs, &object, &entry, settings.layout.pool.as_deref()),
+    };
+    made.map_err(|error| forget_refused(fs, &object, &entry, error))?;
     let (key, description) = (key_of(new)?, Description::new(&new.name, Placed::default()));
     let name = fs.name(key);
     let Some(share) = name.claim(&path, &description)? else {
@@ -67,23 +58,52 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
     };
     let entry = entry.become_state(State::Whole, &fs.context.tag);
     fs.index().set(&path, &entry)?;
-    match name.confirm(&share)? {
-        true => Ok(volume(fs, &object, &entry)),
+    if !name.confirm(&share)? {
         // Another controller may have answered with this one before the name was claimed anew, so it stays.
-        false => Err(Error::unavailable(format!(
+        return Err(Error::unavailable(format!(
             "it took so long that its name was claimed for another subvolume: try again, and delete volume {} if no \
              client knows it",
             fs.id_of(&object)
-        ))),
+        )));
     }
+    if let Err(error) = copy::tidy(fs, &object, &entry) {
+        log::warn!("what {object} was copied from is removed later: {error}");
+    }
+    Ok(volume(fs, &object, &entry))
+}
+
+/// The subvolume to make, and its entry; for a copy that the same request has begun, that one. The size is
+/// checked before anything is made.
+fn begin(fs: &Fs<'_>, new: &NewVolume) -> Result<(String, Entry)> {
+    let tag = &fs.context.tag;
+    if new.source.is_some()
+        && let Some((object, entry)) = copy::find_begun(fs, new)?
+    {
+        return Ok((object, entry.become_state(State::Making, tag)));
+    }
+    let object = ids::drawn_object(&new.object)?;
+    let source = copy::find_source(fs, new, &object)?;
+    let size = size::of_new(&new.size, source.as_ref().map(|(_, size)| *size))?;
+    let request = CreationRequest::new(new, Some(FS_TYPE.to_string()));
+    let entry = Entry::new(State::Making, tag, size, Some(request));
+    Ok(match source {
+        Some((of, _)) => (object, entry.copied_from(of)),
+        None => (object, entry),
+    })
 }
 
 /// Removes the entry of a subvolume if the error means that it was not made, and will not be. Returns the
 /// error.
-fn forget_refused(fs: &Fs<'_>, path: &str, refusal: Error) -> Error {
+fn forget_refused(fs: &Fs<'_>, object: &str, entry: &Entry, refusal: Error) -> Error {
     let is_over = !matches!(refusal.kind(), Kind::Timeout | Kind::Unavailable | Kind::Internal);
-    if is_over && let Err(error) = fs.index().remove(path) {
-        log::warn!("{path} stays in the index of volumes for a day: {error}");
+    let forget = || {
+        if entry.copy_of.is_some() {
+            copy::remove_begun(fs, object, entry)?;
+        }
+        fs.index().remove(&fs.path(object))
+    };
+    if is_over && let Err(error) = forget() {
+        log::warn!("{object} stays in the index of volumes for a day: {error}");
     }
     refusal
 }

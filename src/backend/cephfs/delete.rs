@@ -12,12 +12,11 @@ use crate::backend::ceph::publication::deletion::{Acquired, is_published};
 use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::find::find;
 use crate::backend::cephfs::index::{Entry, State};
-use crate::backend::cephfs::subvolumes::Removed;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::{self, VolumeId};
 
 /// Deletes a volume that is not in use, or finishes its deletion.
-pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId) -> Result<Deleted> {
+pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId, snapshots_may_outlive: bool) -> Result<Deleted> {
     let path = fs.path(&id.object);
     let (target, deleter) = (LockTarget::Subvolume(&path), fs.deleter());
     if fs.index().get(&path)?.is_some_and(|entry| entry.state == State::Deleted) {
@@ -34,6 +33,10 @@ pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId) -> Result<Deleted> {
         (None, _) => deleter.locks.remove_lockable(target).map(|()| Deleted::Absent),
         (Some(_), Some(holders)) => Err(is_published(&holders)),
         (Some(found), None) => {
+            if !snapshots_may_outlive && !fs.subvolumes().snapshots(&id.object)?.is_empty() {
+                deleter.release(target, &format!("volume {id}"));
+                return Err(Error::new(Kind::HasSnapshots, "it has snapshots: delete them first"));
+            }
             let size = found.subvolume.size.unwrap_or_default();
             let entry = found.entry.unwrap_or_else(|| Entry::new(State::Whole, &fs.context.tag, size, None));
             remove_unused(fs, &id.object, &entry).map(|()| Deleted::Gone)
@@ -47,22 +50,17 @@ pub(crate) fn remove_unused(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<
     finish(fs, object)
 }
 
-/// Removes a subvolume whose entry says *deleted*, and then its lock, its claim and its entry.
+/// Removes a subvolume whose entry says *deleted*, and then its lock, its claim and its entry. The entry stays
+/// while snapshots retain the subvolume.
 pub(crate) fn finish(fs: &Fs<'_>, object: &str) -> Result<()> {
     let (path, key) = (fs.path(object), ids::undrawn(object).and_then(ids::volume_key));
     let claim = key.map(|key| fs.name(key).find()).transpose()?.flatten();
     let claim: Option<Claim> = claim.filter(|claim| claim.of == path);
-    if fs.subvolumes().remove(object)? == Removed::HasSnapshots {
-        return Err(Error::precondition(format!(
-            "subvolume {object:?} has snapshots that were made by hand: delete them (`ceph fs subvolume snapshot ls {} \
-             {object} {}` shows them)",
-            fs.place.pool, fs.place.namespace
-        )));
-    }
-    let index = fs.index();
+    fs.subvolumes().remove(object)?;
+    let (is_retained, index) = (fs.subvolumes().is_retained(object)?, fs.index());
     index.0.remove_lockable(LockTarget::Subvolume(&path))?;
     if let (Some(claim), Some(key)) = (claim, key) {
         fs.name(key).give_back(&claim)?;
     }
-    index.remove(&path)
+    if is_retained { Ok(()) } else { index.remove(&path) }
 }

@@ -1,5 +1,6 @@
 //! The index of a file system: which volumes there are, and from which requests. It is an object in the
-//! metadata pool that maps `GROUP/SUBVOLUME` to one JSON value.
+//! metadata pool that maps `GROUP/SUBVOLUME`, and for a snapshot `GROUP/SUBVOLUME@SNAPSHOT`, to one JSON
+//! value.
 //!
 //! A subvolume without an entry is one that an operator made, or the index was lost: nothing is ever removed
 //! for want of an entry. A subvolume is removed only after its entry says *deleted*, or *making* for too
@@ -29,6 +30,17 @@ pub(crate) enum State {
     Deleted,
 }
 
+/// A snapshot that a volume is copied from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CopyOf {
+    #[serde(rename = "group")]
+    pub group: String,
+    #[serde(rename = "subvolume")]
+    pub subvolume: String,
+    #[serde(rename = "snapshot")]
+    pub snapshot: String,
+}
+
 /// An entry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Entry {
@@ -48,6 +60,9 @@ pub(crate) struct Entry {
     /// The request that made the volume; None for a volume that an operator made.
     #[serde(rename = "request", default, skip_serializing_if = "Option::is_none")]
     pub request: Option<CreationRequest>,
+    /// The snapshot that the volume is copied from, while it is being made.
+    #[serde(rename = "copy_of", default, skip_serializing_if = "Option::is_none")]
+    pub copy_of: Option<CopyOf>,
     /// Fields that this release does not know.
     #[serde(flatten)]
     unknown: Unknown,
@@ -57,7 +72,8 @@ impl Entry {
     /// An entry by the controller with this tag, from now on.
     pub fn new(state: State, tag: &str, size: u64, request: Option<CreationRequest>) -> Self {
         let unknown = Unknown::new();
-        Self { version: VERSION, state, controller: tag.to_string(), since: now(), size, request, unknown }
+        let (controller, copy_of) = (tag.to_string(), None);
+        Self { version: VERSION, state, controller, since: now(), size, request, copy_of, unknown }
     }
 
     /// The same volume in another state, from now on.
@@ -65,9 +81,24 @@ impl Entry {
         Self { state, controller: tag.to_string(), since: now(), ..self.clone() }
     }
 
+    /// The same volume, copied from this snapshot.
+    pub fn copied_from(self, of: CopyOf) -> Self {
+        Self { copy_of: Some(of), ..self }
+    }
+
+    /// The same volume, for which nothing is left that was made for its copy.
+    pub fn tidied(self) -> Self {
+        Self { copy_of: None, ..self }
+    }
+
     /// The same volume with another size.
     pub fn with_size(self, size: u64) -> Self {
         Self { size, ..self }
+    }
+
+    /// When it got its state, in seconds since 1970.
+    pub fn since(&self) -> u64 {
+        self.since
     }
 
     /// How long the volume has been in this state.

@@ -15,6 +15,7 @@
 //! changes its meaning, and nothing is removed for want of an entry.
 
 mod context;
+mod copy;
 mod create;
 mod delete;
 mod find;
@@ -25,7 +26,7 @@ mod node;
 mod parameters;
 mod publish;
 mod size;
-mod snapshots;
+mod snapshot;
 mod subvolumes;
 mod sweep;
 mod volumes;
@@ -86,7 +87,7 @@ impl Backend for CephFs {
 
     /// Published nodes are locks on an object of each single volume.
     fn traits(&self) -> Traits {
-        Traits { is_remote: true, lists_published_nodes: false, grows_on_nodes: false, copies: false }
+        Traits { is_remote: true, lists_published_nodes: false, grows_on_nodes: false }
     }
 
     fn is_set_up(&self) -> bool {

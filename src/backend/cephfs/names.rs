@@ -4,11 +4,15 @@
 //! | name | of what |
 //! |---|---|
 //! | `csi-vol-[SLUG-]KEY-R` | the subvolume of a volume; R is drawn, so the name is never used again |
+//! | `csi-snap-KEY-R` | a snapshot that was asked for |
+//! | `csi-copy-TAG-KEY-R` | a transient snapshot, from which a volume is copied |
 //! | `cephlet` | the namespace of the metadata pool in which the objects below are |
-//! | `cephlet.volumes` | the [index](super::index): its keys are `GROUP/SUBVOLUME` |
+//! | `cephlet.volumes` | the [index](super::index): its keys: `GROUP/SUBVOLUME[@SNAPSHOT]` |
 //! | `cephlet.vol.GROUP/SUBVOLUME` | the locks of a volume |
-//! | `cephlet.name.KEY` | the claim of a request's name; its tag is `GROUP/SUBVOLUME` |
+//! | `cephlet.name.KEY` | the claim of a volume's name; its tag is `GROUP/SUBVOLUME` |
+//! | `cephlet.snap.KEY` | the claim of a snapshot's name; its tag is `GROUP/SUBVOLUME@SNAPSHOT` |
 
+pub(crate) use crate::backend::ceph::names::{in_snapshot, snapshot, tag_of_transient, transient};
 use crate::error::{Error, Result};
 
 /// The first field of IDs.

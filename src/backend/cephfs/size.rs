@@ -11,8 +11,17 @@ const DEFAULT: u64 = 1 << 30;
 /// The largest size in bytes: quotas are signed 64-bit numbers.
 pub(crate) const LARGEST: u64 = i64::MAX as u64 / BLOCK * BLOCK;
 
-/// The size of a new volume.
-pub(crate) fn of_new(range: &SizeRange) -> Result<u64> {
+/// The size of a new volume, which is never less than that of its `source`.
+pub(crate) fn of_new(range: &SizeRange, source: Option<u64>) -> Result<u64> {
+    if let Some(source) = source.filter(|source| *source > range.required) {
+        return match range.admits(source) {
+            true => Ok(source),
+            false => Err(Error::out_of_range(format!(
+                "its source has {source} bytes, more than limit_bytes {}, and a copy is never smaller",
+                range.limit
+            ))),
+        };
+    }
     match (range.required, range.limit) {
         (0, 0) => Ok(DEFAULT),
         (0, limit) if limit < BLOCK => Ok(limit),
@@ -52,7 +61,7 @@ mod tests {
     use crate::error::Kind;
 
     fn new(required: u64, limit: u64) -> Result<u64, Kind> {
-        of_new(&SizeRange { required, limit }).map_err(|error| error.kind())
+        of_new(&SizeRange { required, limit }, None).map_err(|error| error.kind())
     }
 
     fn expanded(required: u64, limit: u64, present: u64) -> Result<u64, Kind> {
@@ -69,6 +78,13 @@ mod tests {
         assert_eq!(new(BLOCK + 1, BLOCK + 5), Ok(BLOCK + 1));
         assert_eq!(new(LARGEST, 0), Ok(LARGEST));
         assert_eq!(new(LARGEST + 1, 0), Err(Kind::OutOfRange));
+    }
+
+    #[test]
+    fn a_copy_is_never_smaller_than_its_source() {
+        let copy = |required, limit| of_new(&SizeRange { required, limit }, Some(3 * BLOCK));
+        assert_eq!((copy(0, 0).unwrap(), copy(4 * BLOCK, 0).unwrap()), (3 * BLOCK, 4 * BLOCK));
+        assert_eq!(copy(BLOCK, 2 * BLOCK).unwrap_err().kind(), Kind::OutOfRange);
     }
 
     #[test]

@@ -5,7 +5,11 @@
 //!   succeed. So it is only called for names that were never used.
 //! - A manager that died in `create`, and gets the command again from the client, may answer with a subvolume
 //!   of the old form, without an id of its own.
-//! - `rm` succeeds while clients have the subvolume mounted.
+//! - `rm` succeeds while clients have the subvolume mounted. Told to retain snapshots, it removes the data and
+//!   keeps them; without any it removes the subvolume, and so does the removal of the last snapshot.
+//! - `snapshot create` of a snapshot that exists changes nothing.
+//! - A clone takes the quota, the owner and the mode of its source. Until it is complete, most commands say
+//!   EAGAIN of it.
 //! - `resize --no_shrink` refuses only sizes below the used one.
 
 use serde::Deserialize;
@@ -62,12 +66,49 @@ pub(crate) enum Made {
     NoGroup,
 }
 
-/// Whether a subvolume was removed.
+/// Whether a snapshot was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Removed {
+pub(crate) enum SnapshotRemoved {
     Gone,
     Absent,
-    HasSnapshots,
+    /// Clones of it are not complete.
+    HasCopies,
+}
+
+/// What a clone is made from and of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewClone<'a> {
+    /// The group and the name of the source, and its snapshot.
+    pub group: &'a str,
+    pub source: &'a str,
+    pub snapshot: &'a str,
+    /// The pool for the clone's data; None for that of the source.
+    pub pool: Option<&'a str>,
+}
+
+/// Whether a clone was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// Now, or before.
+    Yes,
+    /// The manager makes as many as it can.
+    NotYet,
+    /// There is no such snapshot.
+    NoSource,
+    /// There is no group for it.
+    NoGroup,
+}
+
+/// How far a clone is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CloneState {
+    /// Waiting or in progress, in the manager's words.
+    Unfinished(String),
+    Complete,
+    /// Broken off; in the manager's words.
+    Failed(String),
+    /// There is no such subvolume.
+    Absent,
 }
 
 /// The cluster that a manager belongs to, within a call.
@@ -148,8 +189,12 @@ impl Subvolumes<'_> {
 
     /// Looks a subvolume up; None if it is absent, or only its snapshots are left.
     pub fn info(&self, name: &str) -> Result<Option<Subvolume>> {
+        Ok(self.look(name)?.and_then(|info| info.subvolume(name)))
+    }
+
+    fn look(&self, name: &str) -> Result<Option<Info>> {
         match self.of_one(Class::Question, "fs subvolume info", name, []) {
-            Ok(printed) => Ok(read::<Info>("ceph fs subvolume info", &printed)?.subvolume(name)),
+            Ok(printed) => read("ceph fs subvolume info", &printed).map(Some),
             Err(failure) if is_absent(&failure) => Ok(None),
             Err(failure) if failure.status() == Some(libc::EAGAIN) => {
                 Err(Error::unavailable(format!("subvolume {name:?} is still being copied: try again")))
@@ -158,13 +203,109 @@ impl Subvolumes<'_> {
         }
     }
 
-    /// Removes a subvolume, with the data of all its files.
-    pub fn remove(&self, name: &str) -> Result<Removed> {
-        match self.of_one(Class::Change, "fs subvolume rm", name, []) {
-            Ok(_) => Ok(Removed::Gone),
-            Err(failure) if is_absent(&failure) => Ok(Removed::Absent),
-            Err(failure) if failure.status() == Some(libc::ENOTEMPTY) => Ok(Removed::HasSnapshots),
+    /// Removes a subvolume, with the data of all its files. Its snapshots stay. An absent one is no error.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        match self.of_one(Class::Change, "fs subvolume rm", name, [("retain_snapshots", true.into())]) {
+            Ok(_) => Ok(()),
+            Err(failure) if is_absent(&failure) => Ok(()),
             Err(failure) => Err(self.error(failure, "remove", name)),
+        }
+    }
+
+    /// Removes a clone that is not complete, and that nothing is copied to any more.
+    pub fn remove_unfinished(&self, name: &str) -> Result<()> {
+        match self.of_one(Class::Change, "fs subvolume rm", name, [("force", true.into())]) {
+            Ok(_) => Ok(()),
+            Err(failure) if is_absent(&failure) => Ok(()),
+            Err(failure) => Err(self.error(failure, "remove", name)),
+        }
+    }
+
+    /// Whether only the snapshots of a subvolume are left.
+    pub fn is_retained(&self, name: &str) -> Result<bool> {
+        Ok(self.look(name)?.is_some_and(|info| info.state == RETAINED))
+    }
+
+    /// Takes a snapshot, or finds it taken.
+    pub fn take_snapshot(&self, name: &str, snapshot: &str) -> Result<()> {
+        match self.of_one(Class::Change, "fs subvolume snapshot create", name, [snap_name(snapshot)]) {
+            Ok(_) => Ok(()),
+            Err(failure) if is_absent(&failure) => {
+                Err(Error::not_found(format!("subvolume {name:?} was deleted meanwhile")))
+            }
+            Err(failure) if failure.status() == Some(libc::EMLINK) => Err(failed(
+                failure,
+                "it has as many snapshots as the file system takes of a directory (the MDS option \
+                 mds_max_snaps_per_dir): delete some",
+            )
+            .with_kind(Kind::NoSpace)),
+            Err(failure) => Err(self.error(failure, &format!("take snapshot {snapshot:?} of"), name)),
+        }
+    }
+
+    /// Whether there is a snapshot.
+    pub fn has_snapshot(&self, name: &str, snapshot: &str) -> Result<bool> {
+        match self.of_one(Class::Question, "fs subvolume snapshot info", name, [snap_name(snapshot)]) {
+            Ok(_) => Ok(true),
+            Err(failure) if is_absent(&failure) => Ok(false),
+            Err(failure) => Err(self.error(failure, &format!("look at snapshot {snapshot:?} of"), name)),
+        }
+    }
+
+    /// Removes a snapshot.
+    pub fn remove_snapshot(&self, name: &str, snapshot: &str) -> Result<SnapshotRemoved> {
+        match self.of_one(Class::Change, "fs subvolume snapshot rm", name, [snap_name(snapshot)]) {
+            Ok(_) => Ok(SnapshotRemoved::Gone),
+            Err(failure) if is_absent(&failure) => Ok(SnapshotRemoved::Absent),
+            Err(failure) if failure.says("has pending clones") => Ok(SnapshotRemoved::HasCopies),
+            Err(failure) => Err(self.error(failure, &format!("remove snapshot {snapshot:?} of"), name)),
+        }
+    }
+
+    /// The names of the snapshots of a subvolume.
+    pub fn snapshots(&self, name: &str) -> Result<Vec<String>> {
+        match self.of_one(Class::Question, "fs subvolume snapshot ls", name, []) {
+            Ok(printed) => {
+                let listed = read::<Vec<Listed>>("ceph fs subvolume snapshot ls", &printed)?;
+                Ok(listed.into_iter().map(|it| it.name).collect())
+            }
+            Err(failure) if is_absent(&failure) => Ok(Vec::new()),
+            Err(failure) => Err(self.error(failure, "list the snapshots of", name)),
+        }
+    }
+
+    /// Begins a clone of a snapshot, in this group, under a name that must be new.
+    pub fn begin_clone(&self, name: &str, new: NewClone<'_>) -> Result<Begun> {
+        let source = Subvolumes { group: new.group, ..*self };
+        let target = (!self.group.is_empty()).then(|| ("target_group_name", Value::from(self.group)));
+        let arguments = [Some(snap_name(new.snapshot)), Some(("target_sub_name", name.into())), target];
+        let pool = new.pool.map(|pool| ("pool_layout", pool.into()));
+        let arguments = arguments.into_iter().chain([pool]).flatten();
+        match source.of_one(Class::Change, "fs subvolume snapshot clone", new.source, arguments) {
+            Ok(_) => Ok(Begun::Yes),
+            Err(failure) if failure.status() == Some(libc::EEXIST) => Ok(Begun::Yes),
+            Err(failure) if failure.status() == Some(libc::EAGAIN) => Ok(Begun::NotYet),
+            Err(failure) if lacks_group(&failure) => Ok(Begun::NoGroup),
+            Err(failure) if is_absent(&failure) => Ok(Begun::NoSource),
+            Err(failure) if failure.says("invalid pool layout") => {
+                let what = format!("the parameter \"pool\" is {:?}", new.pool.unwrap_or_default());
+                Err(failed(failure, what).with_kind(Kind::InvalidArgument))
+            }
+            Err(failure) => Err(self.error(failure, "copy to", name)),
+        }
+    }
+
+    /// How far a clone is.
+    pub fn clone_state(&self, name: &str) -> Result<CloneState> {
+        let group = (!self.group.is_empty()).then(|| ("group_name", Value::from(self.group)));
+        let named = [("vol_name", Value::from(self.fs)), ("clone_name", name.into())];
+        let arguments = named.into_iter().chain(group).collect();
+        match self.manager.ask(Class::Question, "fs clone status", arguments) {
+            Ok(printed) => Ok(read::<CloneStatus>("ceph fs clone status", &printed)?.status.into()),
+            Err(failure) if is_absent(&failure) => Ok(CloneState::Absent),
+            // It is a subvolume, and no clone: it was one before the manager forgot that.
+            Err(failure) if failure.status() == Some(libc::EOPNOTSUPP) => Ok(CloneState::Complete),
+            Err(failure) => Err(self.error(failure, "look how far the copy is to", name)),
         }
     }
 
@@ -201,10 +342,43 @@ impl Subvolumes<'_> {
     }
 }
 
-/// `ceph fs subvolumegroup ls`
+/// The state of a subvolume of which only the snapshots are left.
+const RETAINED: &str = "snapshot-retained";
+
+fn snap_name(snapshot: &str) -> (&'static str, Value) {
+    ("snap_name", snapshot.into())
+}
+
+/// `ceph fs subvolumegroup ls`, `ceph fs subvolume snapshot ls`
 #[derive(Deserialize)]
 struct Listed {
     name: String,
+}
+
+/// `ceph fs clone status`
+#[derive(Deserialize)]
+struct CloneStatus {
+    status: Progress,
+}
+
+#[derive(Deserialize)]
+struct Progress {
+    state: String,
+    #[serde(default)]
+    failure: Option<Value>,
+    #[serde(default)]
+    progress_report: Option<Value>,
+}
+
+impl From<Progress> for CloneState {
+    fn from(Progress { state, failure, progress_report }: Progress) -> Self {
+        let detail = failure.or(progress_report).map(|detail| format!(" {detail}")).unwrap_or_default();
+        match state.as_str() {
+            "complete" => Self::Complete,
+            "failed" | "canceled" => Self::Failed(format!("{state}{detail}")),
+            _ => Self::Unfinished(format!("{state}{detail}")),
+        }
+    }
 }
 
 /// `ceph fs subvolume info`
@@ -224,7 +398,7 @@ struct Info {
 
 impl Info {
     fn subvolume(self, name: &str) -> Option<Subvolume> {
-        if self.state == "snapshot-retained" {
+        if self.state == RETAINED {
             return None;
         }
         let (parent, last) = self.path.rsplit_once('/')?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::backend::ceph::ClusterAccess;
 use crate::backend::cephfs::context::{Context, Fs};
+use crate::backend::cephfs::copy;
 use crate::backend::cephfs::delete::{finish, remove_unused};
 use crate::backend::cephfs::index::{Entry, State};
 use crate::clusters::Cluster;
@@ -48,7 +49,12 @@ pub(crate) fn sweep(context: &Context, call: &Call, cluster: Arc<Cluster>) -> Re
 fn sweep_entry(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
     match entry.state {
         State::Deleted => finish(fs, object),
-        State::Making if entry.age() >= fs.context.timing.abandoned => remove_unused(fs, object, entry),
-        State::Making | State::Whole => Ok(()),
+        State::Making if entry.age() < fs.context.timing.abandoned => Ok(()),
+        State::Making if entry.copy_of.is_some() => {
+            copy::remove_begun(fs, object, entry)?;
+            fs.index().remove(&fs.path(object))
+        }
+        State::Making => remove_unused(fs, object, entry),
+        State::Whole => copy::tidy(fs, object, entry),
     }
 }

@@ -43,7 +43,9 @@ impl Volumes for Context {
         if !may_exist(id) {
             return Ok(Deleted::Absent);
         }
-        let deleted = self.within(call, (&id.place, deletion.secrets), |fs| delete::delete(fs, id));
+        let deleted = self.within(call, (&id.place, deletion.secrets), |fs| {
+            delete::delete(fs, id, deletion.snapshots_may_outlive)
+        });
         deleted.map_err(|error| error.context(format_args!("delete volume {id}")))
     }
 

@@ -217,7 +217,7 @@ impl Backend for Local {
     }
 
     fn traits(&self) -> Traits {
-        Traits { is_remote: false, lists_published_nodes: true, grows_on_nodes: true, copies: true }
+        Traits { is_remote: false, lists_published_nodes: true, grows_on_nodes: true }
     }
 
     fn health(&self, service: Service) -> Result<()> {

@@ -116,7 +116,7 @@ impl Backend for Rbd {
 
     /// Published nodes are locks on each single image. A list of them would take two processes an image.
     fn traits(&self) -> Traits {
-        Traits { is_remote: true, lists_published_nodes: false, grows_on_nodes: true, copies: true }
+        Traits { is_remote: true, lists_published_nodes: false, grows_on_nodes: true }
     }
 
     fn is_set_up(&self) -> bool {

@@ -10,6 +10,8 @@
 //! | `csi-snap-KEY-R` | a snapshot that was asked for; R is drawn, so the name is never used again |
 //! | `csi-copy-TAG-KEY-R` | a transient snapshot, from which a volume is cloned |
 
+use crate::backend::ceph::names::{TRANSIENT, tag_after, tag_of_transient};
+pub(crate) use crate::backend::ceph::names::{in_snapshot, snapshot};
 use crate::error::{Error, Result};
 use crate::ids::{self, VolumeId, is_hex};
 
@@ -18,8 +20,6 @@ pub(crate) const NAME: &str = "rbd";
 
 const TEMPORARY: &str = "csi-tmp-";
 const RETAINED: &str = "csi-held-";
-const SNAPSHOT: &str = "csi-snap-";
-const TRANSIENT: &str = "csi-copy-";
 /// The prefix of the snapshot from which rbd-mirror makes the first copy of an image with a journal. On the
 /// copy, the next replay removes it; on the primary, it is removed when that copy is whole.
 pub(crate) const FIRST_COPY: &str = ".rbd-mirror.";
@@ -37,12 +37,6 @@ pub(crate) const NEVER_DEMOTED: &str = "none";
 pub(crate) const OBJECT_KEY: &str = "cephlet.object";
 /// The prefix of the metadata keys that limit an image.
 pub(crate) const LIMIT_KEY: &str = "conf_rbd_qos_";
-
-/// The controller's tag in `PREFIX TAG-KEY-R`.
-fn tag_after<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
-    let (tag, rest) = name.strip_prefix(prefix)?.split_once('-')?;
-    (is_hex(tag) && tag.len() == 8 && ids::key_of_drawn(rest).is_some()).then_some(tag)
-}
 
 /// Whether an image of this name is a volume that cephlet made.
 pub(crate) fn is_volume(name: &str) -> bool {
@@ -87,16 +81,6 @@ pub(crate) fn refuse_internal(id: &VolumeId) -> Result<()> {
     Ok(())
 }
 
-/// The name of the snapshot whose ID has this `KEY-R`.
-pub(crate) fn snapshot(key_and_drawn: &str) -> String {
-    format!("{SNAPSHOT}{key_and_drawn}")
-}
-
-/// `KEY-R` of a snapshot that was asked for; None for others, even if their names are similar.
-pub(crate) fn in_snapshot(name: &str) -> Option<&str> {
-    name.strip_prefix(SNAPSHOT).filter(|rest| ids::key_of_drawn(rest).is_some())
-}
-
 /// The name of the snapshot from which the copy of this temporary name is made.
 pub(crate) fn transient(temporary: &str) -> String {
     temporary.replacen(TEMPORARY, TRANSIENT, 1)
@@ -105,11 +89,6 @@ pub(crate) fn transient(temporary: &str) -> String {
 /// Whether a snapshot of this name was taken for a copy only, by a controller or by rbd-mirror.
 pub(crate) fn is_transient(snapshot: &str) -> bool {
     tag_of_transient(snapshot).is_some() || snapshot.starts_with(FIRST_COPY)
-}
-
-/// The tag of the controller that took the transient snapshot of this name.
-pub(crate) fn tag_of_transient(name: &str) -> Option<&str> {
-    tag_after(name, TRANSIENT)
 }
 
 /// The name of the copy that is made from this transient snapshot.
@@ -172,17 +151,5 @@ mod tests {
         assert!(
             is_transient(&source) && is_transient(".rbd-mirror.7d1b") && !is_transient("csi-copy-by-hand")
         );
-    }
-
-    #[test]
-    fn snapshots_that_are_only_called_alike_are_not_ours() {
-        let name = snapshot(&format!("{KEY}-{DRAWN}"));
-        assert_eq!(name, "csi-snap-abcdefghij234-zyxw7654");
-        assert_eq!(in_snapshot(&name), Some("abcdefghij234-zyxw7654"));
-        for other in
-            ["csi-snap-abcdefghij234", "csi-snap-1", "csi-snap-ABCDEFGHIJ234-zyxw7654", &format!("{name}-")]
-        {
-            assert_eq!(in_snapshot(other), None, "{other}");
-        }
     }
 }

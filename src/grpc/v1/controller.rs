@@ -5,7 +5,7 @@ use std::sync::Arc;
 use protobuf::well_known_types::wrappers::Int64Value;
 use protobuf::{EnumOrUnknown, MessageField};
 
-use crate::backend::{Snapshot, Traits, Volume};
+use crate::backend::{Snapshot, Volume};
 use crate::error::Result;
 use crate::grpc::bridge::{Caller, Encoded};
 use crate::grpc::proto::csi_v1 as wire;
@@ -23,27 +23,26 @@ pub struct Controller {
     pub operations: Arc<Operations>,
 }
 
-/// The optional capabilities of the controller: what one of its backends offers. But a list without the nodes
-/// of some volumes would claim that no node has them.
-fn offered(lists_nodes: bool, copies: bool) -> Vec<wire::controller_service_capability::rpc::Type> {
+/// The optional capabilities of the controller. A list without the nodes of some volumes would claim that no
+/// node has them.
+fn offered(lists_nodes: bool) -> Vec<wire::controller_service_capability::rpc::Type> {
     use wire::controller_service_capability::rpc::Type;
     let mut offered = vec![
         Type::CREATE_DELETE_VOLUME,
         Type::PUBLISH_UNPUBLISH_VOLUME,
         Type::LIST_VOLUMES,
         Type::GET_CAPACITY,
+        Type::CREATE_DELETE_SNAPSHOT,
+        Type::LIST_SNAPSHOTS,
+        Type::CLONE_VOLUME,
         Type::PUBLISH_READONLY,
         Type::EXPAND_VOLUME,
         Type::VOLUME_CONDITION,
         Type::GET_VOLUME,
         Type::SINGLE_NODE_MULTI_WRITER,
         Type::MODIFY_VOLUME,
+        Type::GET_SNAPSHOT,
     ];
-    if copies {
-        let of_copies =
-            [Type::CREATE_DELETE_SNAPSHOT, Type::LIST_SNAPSHOTS, Type::CLONE_VOLUME, Type::GET_SNAPSHOT];
-        offered.extend(of_copies);
-    }
     if lists_nodes {
         offered.push(Type::LIST_VOLUMES_PUBLISHED_NODES);
     }
@@ -198,10 +197,9 @@ impl wire::Controller for Controller {
             let rpc = RPC { type_: EnumOrUnknown::new(kind), ..Default::default() };
             wire::ControllerServiceCapability { type_: Some(Type::Rpc(rpc)), ..Default::default() }
         };
-        let traits: Vec<Traits> = self.operations.backends.iter().map(|it| it.traits()).collect();
-        let lists_nodes = traits.iter().all(|traits| traits.lists_published_nodes);
-        let copies = traits.iter().any(|traits| traits.copies);
-        let capabilities = offered(lists_nodes, copies).into_iter().map(capability).collect();
+        let lists_nodes =
+            self.operations.backends.iter().all(|backend| backend.traits().lists_published_nodes);
+        let capabilities = offered(lists_nodes).into_iter().map(capability).collect();
         Encoded::of(wire::ControllerGetCapabilitiesResponse { capabilities, ..Default::default() })
     }
 

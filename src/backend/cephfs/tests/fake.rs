@@ -31,11 +31,23 @@ pub(super) enum Fault {
 
 type Other = Box<dyn FnMut() + Send>;
 
+/// A subvolume.
+#[derive(Default)]
+struct Disk {
+    size: u64,
+    uuid: String,
+    snapshots: BTreeSet<String>,
+    /// Only its snapshots are left.
+    is_retained: bool,
+    /// How many more times the manager says that a clone is not complete.
+    looks_left: usize,
+}
+
 #[derive(Default)]
 struct State {
     groups: BTreeSet<String>,
-    /// By `GROUP/NAME`: size and uuid.
-    subvolumes: BTreeMap<String, (u64, String)>,
+    /// By `GROUP/NAME`.
+    subvolumes: BTreeMap<String, Disk>,
     index: BTreeMap<String, Vec<u8>>,
     /// By object.
     locks: BTreeMap<String, Vec<LockHolder>>,
@@ -83,7 +95,18 @@ impl FakeFs {
 
     /// The subvolumes, with their sizes.
     pub fn subvolumes(&self) -> Vec<(String, u64)> {
-        self.0.lock().subvolumes.iter().map(|(path, (size, _))| (path.clone(), *size)).collect()
+        let state = self.0.lock();
+        let whole = state.subvolumes.iter().filter(|(_, disk)| !disk.is_retained);
+        whole.map(|(path, disk)| (path.clone(), disk.size)).collect()
+    }
+
+    /// The snapshots, as `GROUP/NAME@SNAPSHOT`.
+    pub fn snapshots(&self) -> Vec<String> {
+        let state = self.0.lock();
+        let all = |(path, disk): (&String, &Disk)| -> Vec<String> {
+            disk.snapshots.iter().map(|snapshot| format!("{path}@{snapshot}")).collect()
+        };
+        state.subvolumes.iter().flat_map(all).collect()
     }
 
     /// The keys of the index, and the objects with locks that are held.
@@ -139,9 +162,15 @@ impl FakeFs {
 }
 
 impl State {
+    fn has_target_group(&self, command: &Command) -> bool {
+        let target = text(command, "target_group_name");
+        target.is_empty() || self.groups.contains(target)
+    }
+
     /// The stdout of a command, or its status and text.
     fn carry_out(&mut self, command: &Command) -> Result<Value, (i32, String)> {
-        let (group, name) = (text(command, "group_name").to_string(), text(command, "sub_name").to_string());
+        let group = text(command, "group_name").to_string();
+        let name = [text(command, "sub_name"), text(command, "clone_name")].concat();
         let number = |key: &str| {
             command
                 .iter()
@@ -159,25 +188,86 @@ impl State {
                 self.groups.insert(group);
                 Ok(Value::Null)
             }
-            _ if !self.groups.contains(&group) => {
+            _ if !self.groups.contains(&group) || !self.has_target_group(command) => {
                 Err((libc::ENOENT, format!("Error ENOENT: subvolume group '{group}' does not exist")))
             }
             "fs subvolume create" => {
                 self.count += 1;
                 let uuid = format!("uuid-{}", self.count);
-                let known = self.subvolumes.entry(path).or_insert((0, uuid));
-                known.0 = number("size");
+                let disk = self.subvolumes.entry(path).or_insert(Disk { uuid, ..Disk::default() });
+                disk.size = number("size");
                 Ok(Value::Null)
             }
+            "fs subvolume snapshot clone" => self.clone_snapshot(command, &path),
+            prefix => {
+                let Some(disk) = self.subvolumes.get_mut(&path) else { return Err(absent()) };
+                if disk.looks_left > 0 && prefix != "fs clone status" {
+                    return Err((libc::EAGAIN, "Error EAGAIN: is not ready for operation".into()));
+                }
+                let answer = disk.carry_out(prefix, (&group, &name), text(command, "snap_name"), &number)?;
+                let is_gone = disk.is_retained && disk.snapshots.is_empty();
+                if is_gone {
+                    self.subvolumes.remove(&path);
+                }
+                Ok(answer)
+            }
+        }
+    }
+
+    fn clone_snapshot(&mut self, command: &Command, source: &str) -> Result<Value, (i32, String)> {
+        let snapshot = text(command, "snap_name");
+        let source = self.subvolumes.get(source).filter(|disk| disk.snapshots.contains(snapshot));
+        let Some(size) = source.map(|disk| disk.size) else {
+            return Err((libc::ENOENT, format!("Error ENOENT: snapshot '{snapshot}' does not exist")));
+        };
+        let target = format!("{}/{}", text(command, "target_group_name"), text(command, "target_sub_name"));
+        if self.subvolumes.contains_key(&target) {
+            return Err((libc::EEXIST, "Error EEXIST: subvolume exists".into()));
+        }
+        self.count += 1;
+        let uuid = format!("uuid-{}", self.count);
+        self.subvolumes.insert(target, Disk { size, uuid, looks_left: 2, ..Disk::default() });
+        Ok(Value::Null)
+    }
+}
+
+impl Disk {
+    fn carry_out(
+        &mut self,
+        prefix: &str,
+        (group, name): (&str, &str),
+        snapshot: &str,
+        number: &dyn Fn(&str) -> u64,
+    ) -> Result<Value, (i32, String)> {
+        let absent = |what: &str| Err((libc::ENOENT, format!("Error ENOENT: {what} does not exist")));
+        match prefix {
+            "fs subvolume info" if self.is_retained => Ok(json!({"state": "snapshot-retained"})),
             "fs subvolume info" => {
-                let (size, uuid) = self.subvolumes.get(&path).ok_or_else(absent)?;
-                let path = format!("/volumes/{group}/{name}/{uuid}");
-                Ok(json!({"state": "complete", "path": path, "bytes_quota": size, "data_pool": "data"}))
+                let path = format!("/volumes/{group}/{name}/{}", self.uuid);
+                Ok(json!({"state": "complete", "path": path, "bytes_quota": self.size, "data_pool": "data"}))
             }
-            "fs subvolume rm" => self.subvolumes.remove(&path).map(|_| Value::Null).ok_or_else(absent),
-            "fs subvolume resize" => {
-                self.subvolumes.get_mut(&path).ok_or_else(absent)?.0 = number("new_size");
+            "fs subvolume rm" => {
+                self.is_retained = true;
                 Ok(Value::Null)
+            }
+            "fs subvolume resize" => {
+                self.size = number("new_size");
+                Ok(Value::Null)
+            }
+            "fs subvolume snapshot create" => {
+                self.snapshots.insert(snapshot.to_string());
+                Ok(Value::Null)
+            }
+            "fs subvolume snapshot info" if self.snapshots.contains(snapshot) => Ok(json!({})),
+            "fs subvolume snapshot rm" if self.snapshots.remove(snapshot) => Ok(Value::Null),
+            "fs subvolume snapshot info" | "fs subvolume snapshot rm" => absent("snapshot"),
+            "fs subvolume snapshot ls" => {
+                Ok(self.snapshots.iter().map(|name| json!({ "name": name })).collect())
+            }
+            "fs clone status" => {
+                let state = if self.looks_left == 0 { "complete" } else { "in-progress" };
+                self.looks_left = self.looks_left.saturating_sub(1);
+                Ok(json!({"status": {"state": state}}))
             }
             other => panic!("no manager knows {other:?}"),
         }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod copies;
 mod fake;
 
 use std::sync::Arc;
@@ -35,7 +36,14 @@ fn controller(cluster: &FakeFs, tag: &str) -> Context {
         decision: Duration::from_secs(300),
         lifetime: Duration::from_secs(300),
     };
-    let timing = Timing { deletion, claim_grace: moment, abandoned: Duration::ZERO, ..Timing::default() };
+    let timing = Timing {
+        deletion,
+        claim_grace: moment,
+        snapshot_claim_grace: moment,
+        copy_look: Duration::from_millis(1),
+        abandoned: Duration::ZERO,
+        ..Timing::default()
+    };
     let tools = (Arc::new(cluster.clone()) as _, Arc::new(cluster.clone()) as _);
     Context::new(Arc::new(clusters), tools, tag.to_string(), timing)
 }

@@ -1,0 +1,68 @@
+//! Taking a snapshot.
+//!
+//! The request's name is [claimed](crate::backend::ceph::claim) before the snapshot is taken, for one
+//! subvolume and one snapshot, whose name is drawn. A repeated request finds that snapshot.
+
+use crate::backend::ceph::claim::Description;
+use crate::backend::cephfs::context::Fs;
+use crate::backend::cephfs::find;
+use crate::backend::cephfs::index::{Entry, State};
+use crate::backend::cephfs::names;
+use crate::backend::cephfs::snapshot::find::{Taken, find as find_taken};
+use crate::backend::creation_record::Placed;
+use crate::backend::{NewSnapshot, Snapshot};
+use crate::error::{Error, Result};
+use crate::ids;
+
+/// Takes the snapshot, or finds the one taken by the same request.
+pub(crate) fn create(fs: &Fs<'_>, new: &NewSnapshot) -> Result<Snapshot> {
+    let (subvolume, found) = (&new.source.object, find::existing(fs, &new.source)?);
+    if let Some(taken) = find_claimed(fs, new)? {
+        return Ok(taken);
+    }
+    let key_and_drawn = format!("{}-{}", new.key, ids::draw()?);
+    let (snapshot, name) = (names::snapshot(&key_and_drawn), fs.snapshot_name(&new.key));
+    let path = fs.snapshot_path(subvolume, &snapshot);
+    let Some(share) = name.claim(&path, &Description::new(&new.name, Placed::default()))? else {
+        return find_claimed(fs, new)?.ok_or_else(again);
+    };
+    let entry = Entry::new(State::Whole, &fs.context.tag, found.subvolume.size.unwrap_or_default(), None);
+    let taken = fs.subvolumes().take_snapshot(subvolume, &snapshot);
+    taken.map_err(|error| name.give_back_after(&share, error))?;
+    fs.index().set(&path, &entry)?;
+    match name.confirm(&share)? {
+        true => Ok(Taken::from(&entry).snapshot(fs, subvolume, &key_and_drawn)),
+        // A caller may know of this one, so it stays.
+        false => Err(again()),
+    }
+}
+
+fn again() -> Error {
+    Error::unavailable("another controller takes and deletes it during this call: try again")
+}
+
+/// The snapshot that the name is claimed for.
+fn find_claimed(fs: &Fs<'_>, new: &NewSnapshot) -> Result<Option<Snapshot>> {
+    let name = fs.snapshot_name(&new.key);
+    let Some(claim) = name.find()? else { return Ok(None) };
+    let claimed = || {
+        let (group, rest) = claim.of.split_once('/')?;
+        let (subvolume, snapshot) = rest.split_once('@')?;
+        Some((group, subvolume, names::in_snapshot(snapshot)?))
+    };
+    let Some((group, subvolume, key_and_drawn)) = claimed() else {
+        return Err(Error::internal(format!("its name is claimed for {:?}: {}", claim.of, name.how_to_free())));
+    };
+    let there = &fs.in_group(group);
+    let found = name.await_maker(&claim, || find_taken(there, subvolume, key_and_drawn))?;
+    let Some(taken) = found.map(|taken| taken.snapshot(there, subvolume, key_and_drawn)) else {
+        return Ok(None);
+    };
+    match taken.source.place == fs.place && taken.source.object == new.source.object {
+        true => Ok(Some(taken)),
+        false => Err(Error::already_exists(format!(
+            "a snapshot of this name exists, of volume {}: choose another name",
+            taken.source
+        ))),
+    }
+}

@@ -1,0 +1,98 @@
+//! Finding snapshots, and lists of them. The manager decides whether a snapshot exists; the index has when it
+//! was taken, and how large a volume made from it is.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::backend::cephfs::context::{Context, Fs};
+use crate::backend::cephfs::index::{Entry, State};
+use crate::backend::cephfs::list::of_every_file_system;
+use crate::backend::cephfs::names;
+use crate::backend::{Page, Snapshot, SnapshotFilter};
+use crate::dispatch::Call;
+use crate::error::{Error, Result};
+use crate::ids::{SnapshotId, VolumeId};
+
+/// A snapshot that exists.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Taken {
+    /// The size of a volume made from it, in bytes.
+    pub size: u64,
+    /// In seconds since 1970.
+    created: u64,
+}
+
+impl From<&Entry> for Taken {
+    fn from(entry: &Entry) -> Self {
+        Self { size: entry.size, created: entry.since() }
+    }
+}
+
+impl Taken {
+    /// The snapshot of this subvolume with this `KEY-R`.
+    pub fn snapshot(&self, fs: &Fs<'_>, subvolume: &str, key_and_drawn: &str) -> Snapshot {
+        let (place, object) = (fs.place.clone(), subvolume.to_string());
+        let source = VolumeId { place: place.clone(), object, incarnation: None };
+        let (of, snapshot) = (subvolume.to_string(), key_and_drawn.to_string());
+        Snapshot {
+            id: SnapshotId { place, object: None, source: of, snapshot },
+            source,
+            size: self.size,
+            created: at(self.created),
+        }
+    }
+}
+
+fn at(seconds: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+/// The snapshot of this subvolume with this `KEY-R`. If its entry was lost, it is written again.
+pub(crate) fn find(fs: &Fs<'_>, subvolume: &str, key_and_drawn: &str) -> Result<Option<Taken>> {
+    let snapshot = names::snapshot(key_and_drawn);
+    let path = fs.snapshot_path(subvolume, &snapshot);
+    let known = fs.index().get(&path)?;
+    if known.as_ref().is_some_and(|entry| entry.state == State::Deleted)
+        || !fs.subvolumes().has_snapshot(subvolume, &snapshot)?
+    {
+        return Ok(None);
+    }
+    let entry = match known {
+        Some(entry) => entry,
+        None => {
+            let size = fs.subvolumes().info(subvolume)?.and_then(|subvolume| subvolume.size);
+            let entry = Entry::new(State::Whole, &fs.context.tag, size.unwrap_or_default(), None);
+            fs.index().set(&path, &entry)?;
+            entry
+        }
+    };
+    Ok(Some(Taken::from(&entry)))
+}
+
+/// The same, or NOT_FOUND.
+pub(crate) fn existing(fs: &Fs<'_>, id: &SnapshotId) -> Result<Taken> {
+    find(fs, &id.source, &id.snapshot)?.ok_or_else(|| {
+        Error::not_found(format!("snapshot {id} does not exist: check the ID, or take it again"))
+    })
+}
+
+/// Up to `limit` snapshots (0: all) whose keys follow `after`.
+pub(crate) fn list(
+    context: &Context,
+    call: &Call,
+    filter: &SnapshotFilter,
+    (after, limit): (&str, usize),
+) -> Result<Page<Snapshot>> {
+    of_every_file_system(context, call, (after, limit), |fs, path, entry| {
+        let (subvolume, snapshot) = path.split_once('@')?;
+        let key_and_drawn = names::in_snapshot(snapshot).filter(|_| entry.state == State::Whole)?;
+        let found = Taken::from(entry).snapshot(fs, subvolume, key_and_drawn);
+        let is_meant = match filter {
+            SnapshotFilter::All => true,
+            SnapshotFilter::Of(volume) => {
+                (context.canonical(&volume.place), &volume.place.pool, &volume.object)
+                    == (context.canonical(&fs.place), &fs.place.pool, &found.source.object)
+            }
+        };
+        is_meant.then(|| (found.id.to_string(), found))
+    })
+}

@@ -1,0 +1,60 @@
+//! Snapshots of volumes. A snapshot outlives its volume: the subvolume is retained for it, without data of its
+//! own, until the last snapshot is gone.
+
+mod create;
+mod delete;
+mod find;
+
+use crate::backend::cephfs::context::{Context, may_exist};
+use crate::backend::{Deleted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots};
+use crate::dispatch::Call;
+use crate::error::{Error, Result};
+use crate::ids::{SnapshotId, VolumeId};
+use crate::secrets::Secrets;
+
+pub(super) use self::find::existing;
+use self::find::find;
+
+impl Snapshots for Context {
+    fn create(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {
+        let id = &new.source;
+        if !may_exist(id) {
+            return Err(Error::not_found(format!("there is no volume {id}")));
+        }
+        let taken = self.within(call, (&id.place, &new.secrets), |fs| create::create(fs, new));
+        taken.map_err(|error| error.context(format_args!("take snapshot {:?} of volume {id}", new.name)))
+    }
+
+    fn delete(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted> {
+        if !may_exist(&volume_of(id)) {
+            return Ok(Deleted::Absent);
+        }
+        let deleted = self.within(call, (&id.place, secrets), |fs| delete::delete(fs, id));
+        deleted.map_err(|error| error.context(format_args!("delete snapshot {id}")))
+    }
+
+    fn find(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Option<Snapshot>> {
+        if !may_exist(&volume_of(id)) {
+            return Ok(None);
+        }
+        self.within(call, (&id.place, secrets), |fs| {
+            Ok(find(fs, &id.source, &id.snapshot)?.map(|taken| taken.snapshot(fs, &id.source, &id.snapshot)))
+        })
+    }
+
+    fn list(
+        &self,
+        call: &Call,
+        filter: &SnapshotFilter,
+        _secrets: &Secrets,
+        after: &str,
+        limit: usize,
+    ) -> Result<Page<Snapshot>> {
+        find::list(self, call, filter, (after, limit))
+    }
+}
+
+/// The volume that a snapshot was taken of.
+fn volume_of(id: &SnapshotId) -> VolumeId {
+    VolumeId { place: id.place.clone(), object: id.source.clone(), incarnation: None }
+}

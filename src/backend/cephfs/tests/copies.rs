@@ -1,0 +1,128 @@
+//! Snapshots and copies.
+
+use super::fake::{Fault, FakeFs};
+use super::{FAULTS, MIB, controller, create, delete, insist, listed, sweep_all, wanted};
+use crate::backend::cephfs::context::Context;
+use crate::backend::rbd::tests::{ONE, TWO, call};
+use crate::backend::{Deleted, NewSnapshot, NewVolume, Origin, Snapshot, SnapshotFilter, Snapshots, Volume, Volumes};
+use crate::csi::{SizeRange, Source};
+use crate::error::{Kind, Result};
+use crate::ids::{SnapshotId, VolumeId, snapshot_key};
+use crate::secrets::Secrets;
+
+/// More steps than any operation here has.
+const STEPS: usize = 32;
+
+fn take(context: &Context, source: &VolumeId, name: &str) -> Result<Snapshot> {
+    let key = snapshot_key("default", name);
+    let new = NewSnapshot { source: source.clone(), key, name: name.into(), secrets: Secrets::default() };
+    Snapshots::create(context, &call(), &new)
+}
+
+fn drop_snapshot(context: &Context, id: &SnapshotId) -> Result<Deleted> {
+    Snapshots::delete(context, &call(), id, &Secrets::default())
+}
+
+fn snapshots(context: &Context) -> Vec<String> {
+    let page = Snapshots::list(context, &call(), &SnapshotFilter::All, &Secrets::default(), "", 0).unwrap();
+    page.entries.iter().map(|snapshot| snapshot.id.to_string()).collect()
+}
+
+fn copy_of(name: &str, origin: Origin) -> NewVolume {
+    let source = match &origin {
+        Origin::Snapshot(id) => Source::Snapshot(id.to_string()),
+        Origin::Volume(id) => Source::Volume(id.to_string()),
+    };
+    let size = SizeRange { required: 16 * MIB, limit: 0 };
+    NewVolume { size, source: Some((source, origin)), ..wanted(name, 8) }
+}
+
+fn make(context: &Context, new: &NewVolume) -> Result<Volume> {
+    Volumes::create(context, &call(), new)
+}
+
+#[test]
+fn after_a_crash_at_any_step_the_same_request_takes_one_snapshot() {
+    for fault in FAULTS {
+        for (step, tag) in (1..STEPS).flat_map(|step| [(step, ONE), (step, TWO)]) {
+            let cluster = FakeFs::default();
+            let volume = create(&controller(&cluster, ONE), "a", 8).unwrap();
+            cluster.fail_at(step, fault);
+            let first = take(&controller(&cluster, ONE), &volume.id, "s");
+            cluster.restart();
+            let again = controller(&cluster, tag);
+            let taken = insist(|| take(&again, &volume.id, "s")).unwrap();
+            if let Ok(first) = first {
+                assert_eq!(first.id, taken.id, "UNSAFE: {fault:?} at step {step}");
+            }
+            assert_eq!((snapshots(&again), taken.size), (vec![taken.id.to_string()], 8 * MIB));
+            cluster.fail_at(step, fault);
+            let _ = drop_snapshot(&again, &taken.id);
+            cluster.restart();
+            insist(|| drop_snapshot(&controller(&cluster, tag), &taken.id)).unwrap();
+            assert!(snapshots(&again).is_empty(), "{fault:?} at step {step}");
+            delete(&again, &volume.id).unwrap();
+        }
+    }
+}
+
+#[test]
+fn after_a_crash_at_any_step_the_same_request_makes_one_copy() {
+    for fault in [Fault::Before, Fault::After] {
+        for (step, tag) in (1..STEPS).flat_map(|step| [(step, ONE), (step, TWO)]) {
+            for of_snapshot in [true, false] {
+                let cluster = FakeFs::default();
+                let ours = controller(&cluster, ONE);
+                let source = create(&ours, "source", 8).unwrap().id;
+                let taken = take(&ours, &source, "s").unwrap().id;
+                let new = match of_snapshot {
+                    true => copy_of("copy", Origin::Snapshot(taken.clone())),
+                    false => copy_of("copy", Origin::Volume(source.clone())),
+                };
+                cluster.fail_at(step, fault);
+                let first = make(&ours, &new);
+                cluster.restart();
+                let again = controller(&cluster, tag);
+                let made = insist(|| make(&again, &new)).unwrap();
+                if let Ok(first) = first {
+                    assert_eq!(first.id, made.id, "UNSAFE: {fault:?} at step {step}");
+                }
+                assert_eq!(made.size, 16 * MIB, "a copy has the size that was asked for");
+                sweep_all(&again);
+                assert_eq!(cluster.subvolumes().len(), 2, "UNSAFE: {fault:?} at step {step}");
+                assert_eq!(cluster.snapshots().len(), 1, "{fault:?} at step {step}: {:?}", cluster.snapshots());
+                assert_eq!(listed(&again).len(), 2, "{fault:?} at step {step}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_outlives_its_volume_and_goes_with_all_that_is_left() {
+    let cluster = FakeFs::default();
+    let ours = controller(&cluster, ONE);
+    let source = create(&ours, "a", 8).unwrap().id;
+    let taken = take(&ours, &source, "s").unwrap().id;
+    assert_eq!(delete(&ours, &source).unwrap(), Deleted::Gone);
+    assert!(Volumes::find(&ours, &call(), &source, &Secrets::default()).unwrap().is_none());
+    assert_eq!((listed(&ours), snapshots(&ours)), (Vec::new(), vec![taken.to_string()]));
+    sweep_all(&ours);
+    let copy = make(&ours, &copy_of("copy", Origin::Snapshot(taken.clone()))).unwrap();
+    assert_eq!(copy.size, 16 * MIB);
+    assert_eq!(drop_snapshot(&ours, &taken).unwrap(), Deleted::Gone);
+    assert_eq!(drop_snapshot(&ours, &taken).unwrap(), Deleted::Absent);
+    let refused = make(&ours, &copy_of("late", Origin::Snapshot(taken))).unwrap_err();
+    assert_eq!(refused.kind(), Kind::NotFound);
+    assert_eq!(delete(&ours, &copy.id).unwrap(), Deleted::Gone);
+    assert_eq!((cluster.subvolumes(), cluster.rest()), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn the_name_of_a_snapshot_is_taken_for_every_volume() {
+    let cluster = FakeFs::default();
+    let ours = controller(&cluster, ONE);
+    let [one, other] = ["a", "b"].map(|name| create(&ours, name, 8).unwrap().id);
+    take(&ours, &one, "s").unwrap();
+    let refused = take(&controller(&cluster, TWO), &other, "s").unwrap_err();
+    assert!(refused.kind() == Kind::AlreadyExists && refused.message().contains(&one.object), "{refused}");
+}
