@@ -14,7 +14,7 @@ use std::sync::Arc;
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, fallocate};
 
 use crate::error::{Error, Result};
-use crate::sys::changing;
+use crate::sys::crash;
 
 /// A directory of files. Every error keeps its errno.
 pub trait Disk: Send + Sync {
@@ -77,8 +77,10 @@ impl Disk for RealDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let flags = OFlags::CREATE | OFlags::TRUNC;
-        Ok(Arc::new(changing("create a journal file", || self.open_file(name, flags))?))
+        crash::point("create a journal file");
+        let file = self.open_file(name, OFlags::CREATE | OFlags::TRUNC)?;
+        crash::point("journal file created");
+        Ok(Arc::new(file))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
@@ -90,12 +92,17 @@ impl Disk for RealDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let rename = || rustix::fs::renameat(&self.directory, from, &self.directory, to);
-        Ok(changing("rename a journal file", rename)?)
+        crash::point("rename a journal file");
+        rustix::fs::renameat(&self.directory, from, &self.directory, to)?;
+        crash::point("journal file renamed");
+        Ok(())
     }
 
     fn sync_dir(&self) -> io::Result<()> {
-        Ok(changing("sync the journal directory", || rustix::fs::fsync(&self.directory))?)
+        crash::point("sync the journal directory");
+        rustix::fs::fsync(&self.directory)?;
+        crash::point("journal directory synced");
+        Ok(())
     }
 }
 
@@ -107,7 +114,10 @@ impl DiskFile for File {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        changing("write to the journal", || self.write_all_at(bytes, offset))
+        crash::point("write to the journal");
+        self.write_all_at(bytes, offset)?;
+        crash::point("journal written");
+        Ok(())
     }
 
     fn keep_room(&self, offset: u64, length: u64) -> io::Result<()> {
@@ -116,10 +126,16 @@ impl DiskFile for File {
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        changing("cut the journal", || self.set_len(length))
+        crash::point("cut the journal");
+        self.set_len(length)?;
+        crash::point("journal cut");
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
-        Ok(changing("sync the journal", || rustix::fs::fdatasync(self))?)
+        crash::point("sync the journal");
+        rustix::fs::fdatasync(self)?;
+        crash::point("journal synced");
+        Ok(())
     }
 }

@@ -116,6 +116,8 @@ fn a_volume_goes_to_the_other_site_and_comes_home() {
     there.controller_publish_volume(&publish_to(&id, "node-2")).expect("it is for writing there now");
     there.controller_unpublish_volume(&unpublish_from(&id, "node-2")).expect("unpublish");
     fail_over(&backup, &main, &id, 22);
+    // Until then the copy belongs to no primary, and would stay if the replication were disabled.
+    backup.await_promotion(&id);
 
     goes_with_its_primary(&main, &backup, &id);
     client.delete_volume(&delete(&id)).expect("delete");

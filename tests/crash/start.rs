@@ -95,7 +95,7 @@ fn the_first_start_is_interrupted() {
         empty,
         check,
         &[
-            "create a journal file",
+            "journal file created",
             "sync the journal directory",
             "make directory",
             "create file",

@@ -162,7 +162,7 @@ fn a_machine_that_comes_back_ends_no_publication_that_another_of_its_name_has_ta
 fn a_node_waits_until_its_dead_client_is_forgotten() {
     let it = scene();
     let host = Host::new(&it.cluster);
-    let node = host.daemon();
+    let node = host.daemon_with(Timing { dead_client: SOON, ..timing() });
     it.watch("127.0.0.1:0/1");
     let (call, cluster) = (call(), it.cluster.clone());
     let waiting = call.clone();
