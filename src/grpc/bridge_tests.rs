@@ -152,6 +152,7 @@ type Answer = std::result::Result<(), (RpcStatusCode, String)>;
 struct House {
     channel: Channel,
     workers: Arc<Workers>,
+    locks: Arc<LockTable<super::Answer>>,
     running: Arc<ActiveCalls>,
     volumes: Arc<Volumes>,
     _door: Server,
@@ -165,7 +166,7 @@ impl House {
         let locks = LockTable::new(16, PATIENCE, Bridge::is_retryable);
         let workers = Arc::new(Workers::start(4, 16).unwrap());
         let running = Arc::new(ActiveCalls::default());
-        let bridge = Bridge::new(Arc::clone(&workers), locks, Arc::clone(&running));
+        let bridge = Bridge::new(Arc::clone(&workers), Arc::clone(&locks), Arc::clone(&running));
         let volumes = Arc::new(Volumes::default());
         let service = Service(Arc::clone(&volumes));
         let service = wire::register_group_controller(ServiceBuilder::new(), &bridge, service).build();
@@ -173,7 +174,7 @@ impl House {
         let environment = Arc::new(Environment::new(1));
         let channel = ChannelBuilder::new(environment).use_local_subchannel_pool(true);
         let channel = channel.connect(&format!("unix:{}", socket.display()));
-        Self { channel, workers, running, volumes, _door: door, _directory: directory }
+        Self { channel, workers, locks, running, volumes, _door: door, _directory: directory }
     }
 
     /// Asks for work on a volume; gives the code and the message of the refusal.
@@ -189,6 +190,16 @@ impl House {
     fn begin(&self, name: &str) -> JoinHandle<Answer> {
         let (channel, name) = (self.channel.clone(), name.to_string());
         thread::spawn(move || ask(&channel, &name, PATIENCE))
+    }
+
+    /// Waits until `calls` calls are in the lock table behind those that have their locks.
+    #[track_caller]
+    fn await_queued(&self, calls: usize) {
+        let end = Instant::now() + PATIENCE;
+        while self.locks.waiting() != calls {
+            assert!(Instant::now() < end, "{}", self.locks.waiting());
+            thread::yield_now();
+        }
     }
 
     /// Waits until `calls` calls are in progress and none of them works.
@@ -308,9 +319,9 @@ fn a_call_that_waits_keeps_its_lock_and_those_that_joined_it() {
     let first = house.begin("volume: wait");
     house.await_waiting(1);
     let joined = house.begin("volume: wait");
-    house.await_waiting(2);
+    house.await_queued(1);
     let behind = house.begin("volume: well");
-    house.await_waiting(3);
+    house.await_queued(2);
     house.volumes.gate.store(true, Ordering::SeqCst);
     for call in [first, joined, behind] {
         call.join().unwrap().unwrap();
