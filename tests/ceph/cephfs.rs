@@ -281,7 +281,10 @@ fn a_snapshot_outlives_its_volume_and_becomes_another() {
     let client = daemon.client();
     let source = client.create(&group.volume("source", 8)).expect("create").volume_id;
     let taken = client.create_snapshot(&snapshot("before", &source)).expect("snapshot").snapshot.unwrap();
-    assert!(taken.ready_to_use && taken.size_bytes == 8 * MIB && taken.source_volume_id == source, "{taken:?}");
+    assert!(
+        taken.ready_to_use && taken.size_bytes == 8 * MIB && taken.source_volume_id == source,
+        "{taken:?}"
+    );
     assert_eq!(client.create_snapshot(&snapshot("before", &source)).expect("again").snapshot.unwrap(), taken);
     let listed_of = |client: &Client| client.list_snapshots(&snapshot_page(0, "")).expect("list").entries;
     let of_group = |client: &Client| -> Vec<wire::Snapshot> {
@@ -295,11 +298,18 @@ fn a_snapshot_outlives_its_volume_and_becomes_another() {
     let client = daemon.client();
     let wanted = from_snapshot(group.volume("copy", 16), &taken.snapshot_id);
     let copy = client.create(&wanted).expect("copy");
-    assert_eq!((copy.capacity_bytes, &group.info(&copy.volume_id)["bytes_quota"]), (16 * MIB, &(16 * MIB).into()));
+    assert_eq!(
+        (copy.capacity_bytes, &group.info(&copy.volume_id)["bytes_quota"]),
+        (16 * MIB, &(16 * MIB).into())
+    );
     assert_eq!(client.create(&wanted).expect("again"), copy);
-    let small = wire::CreateVolumeRequest { capacity_range: range(MIB, 4 * MIB), ..from_snapshot(group.volume("small", 0), &taken.snapshot_id) };
+    let small = wire::CreateVolumeRequest {
+        capacity_range: range(MIB, 4 * MIB),
+        ..from_snapshot(group.volume("small", 0), &taken.snapshot_id)
+    };
     refused(client.create(&small), Code::OUT_OF_RANGE, &["8388608"]);
-    let second = client.create(&from_volume(group.volume("second", 16), &copy.volume_id)).expect("of a volume");
+    let second =
+        client.create(&from_volume(group.volume("second", 16), &copy.volume_id)).expect("of a volume");
     client.delete_snapshot(&delete_snapshot(&taken.snapshot_id)).expect("delete the snapshot");
     client.delete_snapshot(&delete_snapshot(&taken.snapshot_id)).expect("again");
     for volume in [copy, second] {

@@ -68,8 +68,7 @@ pub(crate) fn find_begun(fs: &Fs<'_>, new: &NewVolume) -> Result<Option<(String,
     };
     let begun = fs.index().all()?.into_iter().filter(|(_, entry)| entry.state == State::Making);
     let here = begun.filter_map(|(path, entry)| Some((path.strip_prefix(&fs.path(""))?.to_string(), entry)));
-    let mut same =
-        here.filter(|(object, entry)| ids::undrawn(object) == Some(&new.object) && is_same(entry));
+    let mut same = here.filter(|(object, entry)| ids::undrawn(object) == Some(&new.object) && is_same(entry));
     Ok(same.next())
 }
 
@@ -91,9 +90,13 @@ pub(crate) fn make(fs: &Fs<'_>, object: &str, entry: &Entry, pool: Option<&str>)
             }
             Ok(None)
         }
-        CloneState::Failed(why) if is_second => Err(Error::internal(format!("the manager could not copy it: {why}"))),
+        CloneState::Failed(why) if is_second => {
+            Err(Error::internal(format!("the manager could not copy it: {why}")))
+        }
         CloneState::Failed(why) => {
-            log::warn!("the copy of {subvolume}@{snapshot} to {object} has failed, and is begun again: {why}");
+            log::warn!(
+                "the copy of {subvolume}@{snapshot} to {object} has failed, and is begun again: {why}"
+            );
             is_second = true;
             subvolumes.remove_unfinished(object).map(|()| None)
         }

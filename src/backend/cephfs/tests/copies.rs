@@ -1,10 +1,12 @@
 //! Snapshots and copies.
 
-use super::fake::{Fault, FakeFs};
+use super::fake::{FakeFs, Fault};
 use super::{FAULTS, MIB, controller, create, delete, insist, listed, sweep_all, wanted};
 use crate::backend::cephfs::context::Context;
 use crate::backend::rbd::tests::{ONE, TWO, call};
-use crate::backend::{Deleted, NewSnapshot, NewVolume, Origin, Snapshot, SnapshotFilter, Snapshots, Volume, Volumes};
+use crate::backend::{
+    Deleted, NewSnapshot, NewVolume, Origin, Snapshot, SnapshotFilter, Snapshots, Volume, Volumes,
+};
 use crate::csi::{SizeRange, Source};
 use crate::error::{Kind, Result};
 use crate::ids::{SnapshotId, VolumeId, snapshot_key};
@@ -90,7 +92,12 @@ fn after_a_crash_at_any_step_the_same_request_makes_one_copy() {
                 assert_eq!(made.size, 16 * MIB, "a copy has the size that was asked for");
                 sweep_all(&again);
                 assert_eq!(cluster.subvolumes().len(), 2, "UNSAFE: {fault:?} at step {step}");
-                assert_eq!(cluster.snapshots().len(), 1, "{fault:?} at step {step}: {:?}", cluster.snapshots());
+                assert_eq!(
+                    cluster.snapshots().len(),
+                    1,
+                    "{fault:?} at step {step}: {:?}",
+                    cluster.snapshots()
+                );
                 assert_eq!(listed(&again).len(), 2, "{fault:?} at step {step}");
             }
         }

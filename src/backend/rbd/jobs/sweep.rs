@@ -4,6 +4,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::backend::ceph::names::tag_of_transient;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::internal;
 use crate::backend::rbd::image::parent::{check_retained_in, check_retained_later};
@@ -108,7 +109,7 @@ fn sweep_transient(pool: &Pool<'_>) -> Result<()> {
     let images = pool.list().inspect_err(|error| pool.memory().locations.forget_unlisted(&place, error))?;
     let transient =
         images.iter().flat_map(|image| image.snapshots.iter().map(move |it| (image, it.name.as_str())));
-    try_each(transient, |(image, snapshot)| match names::tag_of_transient(snapshot) {
+    try_each(transient, |(image, snapshot)| match tag_of_transient(snapshot) {
         None => Ok(()),
         Some(tag) if tag == pool.tag() => remove_own_transient(pool, &image.id, snapshot),
         Some(_) => remove_abandoned_transient(pool, &image.id, snapshot),
