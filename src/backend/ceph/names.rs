@@ -1,5 +1,5 @@
-//! The names of snapshots, of images and of subvolumes. None of them may ever change: snapshots of these names
-//! exist.
+//! The names of snapshots, of images and of subvolumes. None of them may ever change: snapshots of these
+//! names exist.
 //!
 //! | name | of what |
 //! |---|---|

@@ -1,9 +1,10 @@
-//! Copies of snapshots and volumes. The manager makes them, file by file, which may take hours; a call waits for
-//! that without a worker, within its deadline.
+//! Copies of snapshots and volumes. The manager makes them, file by file, which may take hours; a call waits
+//! for that without a worker, within its deadline.
 //!
-//! Nothing can be written to a clone before it is complete, so the entry in the index has the request, and the
-//! snapshot that is copied. A repeated request takes the entry over, whichever controller began it, and waits
-//! for the same clone. A volume is copied from a transient snapshot, which is removed when the copy is whole.
+//! Nothing can be written to a clone before it is complete, so the entry in the index has the request, and
+//! the snapshot that is copied. A repeated request takes the entry over, whichever controller began it, and
+//! waits for the same clone. A volume is copied from a transient snapshot, which is removed when the copy is
+//! whole.
 
 use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::index::{CopyOf, Entry, State};

@@ -6,7 +6,7 @@
 //!
 //! 1. look which subvolume the name is claimed for; if it is a volume, it is the answer
 //! 2. write *making* to the index, under a drawn name
-//! 3. make the subvolume, or [copy](super::copy) it
+//! 3. make the subvolume, or a [`copy`] of its source
 //! 4. claim the name for it; if it is claimed for another one meanwhile, remove this one and answer from that
 //! 5. write *whole* to the index
 //!

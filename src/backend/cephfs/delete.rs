@@ -50,8 +50,8 @@ pub(crate) fn remove_unused(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<
     finish(fs, object)
 }
 
-/// Removes a subvolume whose entry says *deleted*, and then its lock, its claim and its entry. The entry stays
-/// while snapshots retain the subvolume.
+/// Removes a subvolume whose entry says *deleted*, and then its lock, its claim and its entry. The entry
+/// stays while snapshots retain the subvolume.
 pub(crate) fn finish(fs: &Fs<'_>, object: &str) -> Result<()> {
     let (path, key) = (fs.path(object), ids::undrawn(object).and_then(ids::volume_key));
     let claim = key.map(|key| fs.name(key).find()).transpose()?.flatten();

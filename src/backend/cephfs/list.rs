@@ -21,9 +21,9 @@ pub(crate) fn list(context: &Context, call: &Call, after: &str, limit: usize) ->
     })
 }
 
-/// Up to `limit` (0: all) of what `read` finds in the entries, whose keys follow `after`, in all clusters with
-/// credentials of their own. A file system that cannot be listed fails the list: a list without its volumes
-/// would say that they are gone.
+/// Up to `limit` (0: all) of what `read` finds in the entries, whose keys follow `after`, in all clusters
+/// with credentials of their own. A file system that cannot be listed fails the list: a list without its
+/// volumes would say that they are gone.
 pub(crate) fn of_every_file_system<T>(
     context: &Context,
     call: &Call,

@@ -1,5 +1,5 @@
-//! Deleting a snapshot: the snapshot first, then its entry and the claim of its name, then the subvolume if it
-//! was retained only for it.
+//! Deleting a snapshot: the snapshot first, then its entry and the claim of its name, then the subvolume if
+//! it was retained only for it.
 
 use crate::backend::Deleted;
 use crate::backend::cephfs::context::Fs;

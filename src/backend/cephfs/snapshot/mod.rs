@@ -1,5 +1,5 @@
-//! Snapshots of volumes. A snapshot outlives its volume: the subvolume is retained for it, without data of its
-//! own, until the last snapshot is gone.
+//! Snapshots of volumes. A snapshot outlives its volume: the subvolume is retained for it, without data of
+//! its own, until the last snapshot is gone.
 
 mod create;
 mod delete;

@@ -57,6 +57,8 @@ struct State {
     steps: usize,
     fault: Option<(usize, Fault)>,
     is_dead: bool,
+    /// How many more times the manager says that its module is not loaded.
+    loads_left: usize,
     /// What another controller does before a step.
     other: Option<(usize, Other)>,
 }
@@ -77,6 +79,11 @@ impl FakeFs {
         let mut state = self.0.lock();
         let act: Other = Box::new(act);
         (state.steps, state.other) = (0, Some((step, act)));
+    }
+
+    /// Starts the manager anew: it says this often that its module is not loaded.
+    pub fn restart_manager(&self, loads_left: usize) {
+        self.0.lock().loads_left = loads_left;
     }
 
     /// Whether the controller was ended.
@@ -179,6 +186,11 @@ impl State {
                 .unwrap_or_default()
         };
         let path = format!("{group}/{name}");
+        if text(command, "prefix").starts_with("fs sub") && self.loads_left > 0 {
+            self.loads_left -= 1;
+            let text = "Error ENOTSUP: Module 'volumes' is not enabled/loaded (required by command)";
+            return Err((libc::EOPNOTSUPP, text.into()));
+        }
         let absent = || (libc::ENOENT, format!("Error ENOENT: subvolume '{name}' does not exist"));
         match text(command, "prefix") {
             "fs ls" => Ok(json!([{"name": "cephfs", "metadata_pool": "meta", "data_pools": ["data"]}])),

@@ -107,6 +107,15 @@ fn insist<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
 }
 
 #[test]
+fn a_manager_that_has_just_started_is_awaited() {
+    let cluster = FakeFs::default();
+    let context = controller(&cluster, "one");
+    cluster.restart_manager(2);
+    create(&context, "a", 4).unwrap();
+    assert_eq!(cluster.subvolumes().len(), 1);
+}
+
+#[test]
 fn after_a_crash_at_any_step_the_same_request_makes_one_volume() {
     for fault in FAULTS {
         for (step, tag) in (1..STEPS).flat_map(|step| [(step, ONE), (step, TWO)]) {

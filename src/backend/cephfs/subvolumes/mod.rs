@@ -5,12 +5,15 @@
 //!   succeed. So it is only called for names that were never used.
 //! - A manager that died in `create`, and gets the command again from the client, may answer with a subvolume
 //!   of the old form, without an id of its own.
-//! - `rm` succeeds while clients have the subvolume mounted. Told to retain snapshots, it removes the data and
-//!   keeps them; without any it removes the subvolume, and so does the removal of the last snapshot.
-//! - `snapshot create` of a snapshot that exists changes nothing.
-//! - A clone takes the quota, the owner and the mode of its source. Until it is complete, most commands say
-//!   EAGAIN of it.
+//! - `rm` succeeds while clients have the subvolume mounted. Told to retain snapshots, it removes the data
+//!   and keeps them; without any it removes the subvolume, and so does the removal of the last snapshot.
 //! - `resize --no_shrink` refuses only sizes below the used one.
+
+mod clones;
+mod snapshots;
+
+use std::slice;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,6 +23,13 @@ use crate::backend::ceph::{ClusterAccess, Failure, Monitors, Reason, read};
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
+
+pub(crate) use self::clones::{Begun, CloneState, NewClone};
+pub(crate) use self::snapshots::SnapshotRemoved;
+
+/// How long to wait for the module of a manager that has just started, and the pause between two attempts.
+const STARTS_WITHIN: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// A file system of a cluster, as `ceph fs ls --format=json` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -66,51 +76,6 @@ pub(crate) enum Made {
     NoGroup,
 }
 
-/// Whether a snapshot was removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SnapshotRemoved {
-    Gone,
-    Absent,
-    /// Clones of it are not complete.
-    HasCopies,
-}
-
-/// What a clone is made from and of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NewClone<'a> {
-    /// The group and the name of the source, and its snapshot.
-    pub group: &'a str,
-    pub source: &'a str,
-    pub snapshot: &'a str,
-    /// The pool for the clone's data; None for that of the source.
-    pub pool: Option<&'a str>,
-}
-
-/// Whether a clone was begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Begun {
-    /// Now, or before.
-    Yes,
-    /// The manager makes as many as it can.
-    NotYet,
-    /// There is no such snapshot.
-    NoSource,
-    /// There is no group for it.
-    NoGroup,
-}
-
-/// How far a clone is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CloneState {
-    /// Waiting or in progress, in the manager's words.
-    Unfinished(String),
-    Complete,
-    /// Broken off; in the manager's words.
-    Failed(String),
-    /// There is no such subvolume.
-    Absent,
-}
-
 /// The cluster that a manager belongs to, within a call.
 #[derive(Clone, Copy)]
 pub(crate) struct Manager<'a> {
@@ -137,7 +102,17 @@ impl Manager<'_> {
             .chain(arguments)
             .chain([("format", "json".into())])
             .collect();
-        self.monitors.ask((self.call, self.access), class, &[command]).map(|output| output.stdout)
+        let ask = || {
+            let asked = self.monitors.ask((self.call, self.access), class, slice::from_ref(&command));
+            asked.map(|output| output.stdout)
+        };
+        let answer = ask();
+        if !is_starting(&answer) {
+            return answer;
+        }
+        let again = || Ok(Some(ask()).filter(|answer| !is_starting(answer)));
+        let later = self.call.wait_for("the manager, which has just started", STARTS_WITHIN, PAUSE, again);
+        later.ok().flatten().unwrap_or(answer)
     }
 }
 
@@ -212,101 +187,9 @@ impl Subvolumes<'_> {
         }
     }
 
-    /// Removes a clone that is not complete, and that nothing is copied to any more.
-    pub fn remove_unfinished(&self, name: &str) -> Result<()> {
-        match self.of_one(Class::Change, "fs subvolume rm", name, [("force", true.into())]) {
-            Ok(_) => Ok(()),
-            Err(failure) if is_absent(&failure) => Ok(()),
-            Err(failure) => Err(self.error(failure, "remove", name)),
-        }
-    }
-
     /// Whether only the snapshots of a subvolume are left.
     pub fn is_retained(&self, name: &str) -> Result<bool> {
         Ok(self.look(name)?.is_some_and(|info| info.state == RETAINED))
-    }
-
-    /// Takes a snapshot, or finds it taken.
-    pub fn take_snapshot(&self, name: &str, snapshot: &str) -> Result<()> {
-        match self.of_one(Class::Change, "fs subvolume snapshot create", name, [snap_name(snapshot)]) {
-            Ok(_) => Ok(()),
-            Err(failure) if is_absent(&failure) => {
-                Err(Error::not_found(format!("subvolume {name:?} was deleted meanwhile")))
-            }
-            Err(failure) if failure.status() == Some(libc::EMLINK) => Err(failed(
-                failure,
-                "it has as many snapshots as the file system takes of a directory (the MDS option \
-                 mds_max_snaps_per_dir): delete some",
-            )
-            .with_kind(Kind::NoSpace)),
-            Err(failure) => Err(self.error(failure, &format!("take snapshot {snapshot:?} of"), name)),
-        }
-    }
-
-    /// Whether there is a snapshot.
-    pub fn has_snapshot(&self, name: &str, snapshot: &str) -> Result<bool> {
-        match self.of_one(Class::Question, "fs subvolume snapshot info", name, [snap_name(snapshot)]) {
-            Ok(_) => Ok(true),
-            Err(failure) if is_absent(&failure) => Ok(false),
-            Err(failure) => Err(self.error(failure, &format!("look at snapshot {snapshot:?} of"), name)),
-        }
-    }
-
-    /// Removes a snapshot.
-    pub fn remove_snapshot(&self, name: &str, snapshot: &str) -> Result<SnapshotRemoved> {
-        match self.of_one(Class::Change, "fs subvolume snapshot rm", name, [snap_name(snapshot)]) {
-            Ok(_) => Ok(SnapshotRemoved::Gone),
-            Err(failure) if is_absent(&failure) => Ok(SnapshotRemoved::Absent),
-            Err(failure) if failure.says("has pending clones") => Ok(SnapshotRemoved::HasCopies),
-            Err(failure) => Err(self.error(failure, &format!("remove snapshot {snapshot:?} of"), name)),
-        }
-    }
-
-    /// The names of the snapshots of a subvolume.
-    pub fn snapshots(&self, name: &str) -> Result<Vec<String>> {
-        match self.of_one(Class::Question, "fs subvolume snapshot ls", name, []) {
-            Ok(printed) => {
-                let listed = read::<Vec<Listed>>("ceph fs subvolume snapshot ls", &printed)?;
-                Ok(listed.into_iter().map(|it| it.name).collect())
-            }
-            Err(failure) if is_absent(&failure) => Ok(Vec::new()),
-            Err(failure) => Err(self.error(failure, "list the snapshots of", name)),
-        }
-    }
-
-    /// Begins a clone of a snapshot, in this group, under a name that must be new.
-    pub fn begin_clone(&self, name: &str, new: NewClone<'_>) -> Result<Begun> {
-        let source = Subvolumes { group: new.group, ..*self };
-        let target = (!self.group.is_empty()).then(|| ("target_group_name", Value::from(self.group)));
-        let arguments = [Some(snap_name(new.snapshot)), Some(("target_sub_name", name.into())), target];
-        let pool = new.pool.map(|pool| ("pool_layout", pool.into()));
-        let arguments = arguments.into_iter().chain([pool]).flatten();
-        match source.of_one(Class::Change, "fs subvolume snapshot clone", new.source, arguments) {
-            Ok(_) => Ok(Begun::Yes),
-            Err(failure) if failure.status() == Some(libc::EEXIST) => Ok(Begun::Yes),
-            Err(failure) if failure.status() == Some(libc::EAGAIN) => Ok(Begun::NotYet),
-            Err(failure) if lacks_group(&failure) => Ok(Begun::NoGroup),
-            Err(failure) if is_absent(&failure) => Ok(Begun::NoSource),
-            Err(failure) if failure.says("invalid pool layout") => {
-                let what = format!("the parameter \"pool\" is {:?}", new.pool.unwrap_or_default());
-                Err(failed(failure, what).with_kind(Kind::InvalidArgument))
-            }
-            Err(failure) => Err(self.error(failure, "copy to", name)),
-        }
-    }
-
-    /// How far a clone is.
-    pub fn clone_state(&self, name: &str) -> Result<CloneState> {
-        let group = (!self.group.is_empty()).then(|| ("group_name", Value::from(self.group)));
-        let named = [("vol_name", Value::from(self.fs)), ("clone_name", name.into())];
-        let arguments = named.into_iter().chain(group).collect();
-        match self.manager.ask(Class::Question, "fs clone status", arguments) {
-            Ok(printed) => Ok(read::<CloneStatus>("ceph fs clone status", &printed)?.status.into()),
-            Err(failure) if is_absent(&failure) => Ok(CloneState::Absent),
-            // It is a subvolume, and no clone: it was one before the manager forgot that.
-            Err(failure) if failure.status() == Some(libc::EOPNOTSUPP) => Ok(CloneState::Complete),
-            Err(failure) => Err(self.error(failure, "look how far the copy is to", name)),
-        }
     }
 
     /// Sets the quota; the caller has checked that it does not get smaller. False: the subvolume is absent.
@@ -345,40 +228,10 @@ impl Subvolumes<'_> {
 /// The state of a subvolume of which only the snapshots are left.
 const RETAINED: &str = "snapshot-retained";
 
-fn snap_name(snapshot: &str) -> (&'static str, Value) {
-    ("snap_name", snapshot.into())
-}
-
 /// `ceph fs subvolumegroup ls`, `ceph fs subvolume snapshot ls`
 #[derive(Deserialize)]
 struct Listed {
     name: String,
-}
-
-/// `ceph fs clone status`
-#[derive(Deserialize)]
-struct CloneStatus {
-    status: Progress,
-}
-
-#[derive(Deserialize)]
-struct Progress {
-    state: String,
-    #[serde(default)]
-    failure: Option<Value>,
-    #[serde(default)]
-    progress_report: Option<Value>,
-}
-
-impl From<Progress> for CloneState {
-    fn from(Progress { state, failure, progress_report }: Progress) -> Self {
-        let detail = failure.or(progress_report).map(|detail| format!(" {detail}")).unwrap_or_default();
-        match state.as_str() {
-            "complete" => Self::Complete,
-            "failed" | "canceled" => Self::Failed(format!("{state}{detail}")),
-            _ => Self::Unfinished(format!("{state}{detail}")),
-        }
-    }
 }
 
 /// `ceph fs subvolume info`
@@ -408,6 +261,15 @@ impl Info {
     }
 }
 
+/// Whether a manager that has just started has not loaded its module yet. Then it has carried nothing out.
+fn is_starting(answer: &Result<Vec<u8>, Failure>) -> bool {
+    answer.as_ref().is_err_and(lacks_module)
+}
+
+fn lacks_module(failure: &Failure) -> bool {
+    failure.status() == Some(libc::EOPNOTSUPP) && failure.says("is not enabled/loaded")
+}
+
 fn is_absent(failure: &Failure) -> bool {
     failure.status() == Some(libc::ENOENT) && failure.says("does not exist")
 }
@@ -423,6 +285,7 @@ fn failed(failure: Failure, doing: impl std::fmt::Display) -> Error {
             "for CephFS a controller's user needs `mon 'allow r' mgr 'allow rw' osd 'allow rwx pool=METADATA \
              namespace=cephlet'`, see cephlet-cephfs(7)",
         ),
+        _ if lacks_module(&failure) => failure.into_error(doing).with_kind(Kind::Unavailable),
         _ => failure.into_error(doing),
     }
 }

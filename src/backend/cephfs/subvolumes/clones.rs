@@ -1,0 +1,119 @@
+//! The commands for clones of snapshots. A clone takes the quota, the owner and the mode of its source. Until
+//! it is complete, most commands say EAGAIN of it.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::snapshots::snap_name;
+use super::{Subvolumes, failed, is_absent, lacks_group};
+use crate::backend::ceph::read;
+use crate::error::{Kind, Result};
+use crate::exec::Class;
+
+/// What a clone is made from and of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewClone<'a> {
+    /// The group and the name of the source, and its snapshot.
+    pub group: &'a str,
+    pub source: &'a str,
+    pub snapshot: &'a str,
+    /// The pool for the clone's data; None for that of the source.
+    pub pool: Option<&'a str>,
+}
+
+/// Whether a clone was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// Now, or before.
+    Yes,
+    /// The manager makes as many as it can.
+    NotYet,
+    /// There is no such snapshot.
+    NoSource,
+    /// There is no group for it.
+    NoGroup,
+}
+
+/// How far a clone is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CloneState {
+    /// Waiting or in progress, in the manager's words.
+    Unfinished(String),
+    Complete,
+    /// Broken off; in the manager's words.
+    Failed(String),
+    /// There is no such subvolume.
+    Absent,
+}
+
+impl Subvolumes<'_> {
+    /// Begins a clone of a snapshot, in this group, under a name that must be new.
+    pub fn begin_clone(&self, name: &str, new: NewClone<'_>) -> Result<Begun> {
+        let source = Subvolumes { group: new.group, ..*self };
+        let target = (!self.group.is_empty()).then(|| ("target_group_name", Value::from(self.group)));
+        let arguments = [Some(snap_name(new.snapshot)), Some(("target_sub_name", name.into())), target];
+        let pool = new.pool.map(|pool| ("pool_layout", pool.into()));
+        let arguments = arguments.into_iter().chain([pool]).flatten();
+        match source.of_one(Class::Change, "fs subvolume snapshot clone", new.source, arguments) {
+            Ok(_) => Ok(Begun::Yes),
+            Err(failure) if failure.status() == Some(libc::EEXIST) => Ok(Begun::Yes),
+            Err(failure) if failure.status() == Some(libc::EAGAIN) => Ok(Begun::NotYet),
+            Err(failure) if lacks_group(&failure) => Ok(Begun::NoGroup),
+            Err(failure) if is_absent(&failure) => Ok(Begun::NoSource),
+            Err(failure) if failure.says("invalid pool layout") => {
+                let what = format!("the parameter \"pool\" is {:?}", new.pool.unwrap_or_default());
+                Err(failed(failure, what).with_kind(Kind::InvalidArgument))
+            }
+            Err(failure) => Err(self.error(failure, "copy to", name)),
+        }
+    }
+
+    /// How far a clone is.
+    pub fn clone_state(&self, name: &str) -> Result<CloneState> {
+        let group = (!self.group.is_empty()).then(|| ("group_name", Value::from(self.group)));
+        let named = [("vol_name", Value::from(self.fs)), ("clone_name", name.into())];
+        let arguments = named.into_iter().chain(group).collect();
+        match self.manager.ask(Class::Question, "fs clone status", arguments) {
+            Ok(printed) => Ok(read::<CloneStatus>("ceph fs clone status", &printed)?.status.into()),
+            Err(failure) if is_absent(&failure) => Ok(CloneState::Absent),
+            // It is a subvolume, and no clone: it was one before the manager forgot that.
+            Err(failure) if failure.status() == Some(libc::EOPNOTSUPP) => Ok(CloneState::Complete),
+            Err(failure) => Err(self.error(failure, "look how far the copy is to", name)),
+        }
+    }
+
+    /// Removes a clone that is not complete, and that nothing is copied to any more.
+    pub fn remove_unfinished(&self, name: &str) -> Result<()> {
+        match self.of_one(Class::Change, "fs subvolume rm", name, [("force", true.into())]) {
+            Ok(_) => Ok(()),
+            Err(failure) if is_absent(&failure) => Ok(()),
+            Err(failure) => Err(self.error(failure, "remove", name)),
+        }
+    }
+}
+
+/// `ceph fs clone status`
+#[derive(Deserialize)]
+struct CloneStatus {
+    status: Progress,
+}
+
+#[derive(Deserialize)]
+struct Progress {
+    state: String,
+    #[serde(default)]
+    failure: Option<Value>,
+    #[serde(default)]
+    progress_report: Option<Value>,
+}
+
+impl From<Progress> for CloneState {
+    fn from(Progress { state, failure, progress_report }: Progress) -> Self {
+        let detail = failure.or(progress_report).map(|detail| format!(" {detail}")).unwrap_or_default();
+        match state.as_str() {
+            "complete" => Self::Complete,
+            "failed" | "canceled" => Self::Failed(format!("{state}{detail}")),
+            _ => Self::Unfinished(format!("{state}{detail}")),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The commands for snapshots of a subvolume. `snapshot create` of a snapshot that exists changes nothing.
+
+use serde_json::Value;
+
+use super::{Listed, Subvolumes, failed, is_absent};
+use crate::backend::ceph::read;
+use crate::error::{Error, Kind, Result};
+use crate::exec::Class;
+
+/// Whether a snapshot was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SnapshotRemoved {
+    Gone,
+    Absent,
+    /// Clones of it are not complete.
+    HasCopies,
+}
+
+impl Subvolumes<'_> {
+    /// Takes a snapshot, or finds it taken.
+    pub fn take_snapshot(&self, name: &str, snapshot: &str) -> Result<()> {
+        match self.of_one(Class::Change, "fs subvolume snapshot create", name, [snap_name(snapshot)]) {
+            Ok(_) => Ok(()),
+            Err(failure) if is_absent(&failure) => {
+                Err(Error::not_found(format!("subvolume {name:?} was deleted meanwhile")))
+            }
+            Err(failure) if failure.status() == Some(libc::EMLINK) => Err(failed(
+                failure,
+                "it has as many snapshots as the file system takes of a directory (the MDS option \
+                 mds_max_snaps_per_dir): delete some",
+            )
+            .with_kind(Kind::NoSpace)),
+            Err(failure) => Err(self.error(failure, &format!("take snapshot {snapshot:?} of"), name)),
+        }
+    }
+
+    /// Whether there is a snapshot.
+    pub fn has_snapshot(&self, name: &str, snapshot: &str) -> Result<bool> {
+        match self.of_one(Class::Question, "fs subvolume snapshot info", name, [snap_name(snapshot)]) {
+            Ok(_) => Ok(true),
+            Err(failure) if is_absent(&failure) => Ok(false),
+            Err(failure) => Err(self.error(failure, &format!("look at snapshot {snapshot:?} of"), name)),
+        }
+    }
+
+    /// Removes a snapshot.
+    pub fn remove_snapshot(&self, name: &str, snapshot: &str) -> Result<SnapshotRemoved> {
+        match self.of_one(Class::Change, "fs subvolume snapshot rm", name, [snap_name(snapshot)]) {
+            Ok(_) => Ok(SnapshotRemoved::Gone),
+            Err(failure) if is_absent(&failure) => Ok(SnapshotRemoved::Absent),
+            Err(failure) if failure.says("has pending clones") => Ok(SnapshotRemoved::HasCopies),
+            Err(failure) => Err(self.error(failure, &format!("remove snapshot {snapshot:?} of"), name)),
+        }
+    }
+
+    /// The names of the snapshots of a subvolume.
+    pub fn snapshots(&self, name: &str) -> Result<Vec<String>> {
+        match self.of_one(Class::Question, "fs subvolume snapshot ls", name, []) {
+            Ok(printed) => {
+                let listed = read::<Vec<Listed>>("ceph fs subvolume snapshot ls", &printed)?;
+                Ok(listed.into_iter().map(|it| it.name).collect())
+            }
+            Err(failure) if is_absent(&failure) => Ok(Vec::new()),
+            Err(failure) => Err(self.error(failure, "list the snapshots of", name)),
+        }
+    }
+}
+
+/// The argument that names a snapshot.
+pub(super) fn snap_name(snapshot: &str) -> (&'static str, Value) {
+    ("snap_name", snapshot.into())
+}
