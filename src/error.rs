@@ -78,6 +78,12 @@ impl Error {
         Self { kind, message: format!("{action}: {cause}"), cause: errno.map(Cause::Errno) }
     }
 
+    /// The refusal of a page's token that no list gave.
+    pub fn bad_token(token: &str) -> Self {
+        let text = format!("starting_token {token:?} is none of ours: begin the list again without one");
+        Self::new(Kind::BadToken, text)
+    }
+
     /// The same error with its cause attached.
     #[must_use]
     pub fn caused_by(mut self, cause: Cause) -> Self {

@@ -173,7 +173,8 @@ pub struct Page<T> {
     /// The entries, in the order of their keys.
     pub entries: Vec<T>,
     /// The key after which the next page begins; None at the end. Entries that come and go meanwhile do not
-    /// affect the others.
+    /// affect the others. It begins with `BACKEND:` and is no longer than an ID, since a client gets it as
+    /// its token.
     pub next: Option<String>,
 }
 

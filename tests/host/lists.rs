@@ -103,7 +103,7 @@ fn tokens_are_good_after_a_restart_and_foreign_ones_are_not() {
     daemon.restart();
     let second = daemon.client().list_volumes(&page(2, &first.next_token)).expect("second page");
     assert_eq!([ids(&first), ids(&second)].concat().into_iter().collect::<BTreeSet<_>>(), made);
-    for token in ["x", "local", "/", "rbd/a", "local/a b", "local/\u{e9}", "0", "-1"] {
+    for token in ["x", "local", ":", "rbd:a", "local:a b", "local:a:b", "local:\u{e9}", "0", "-1"] {
         refused(daemon.client().list_volumes(&page(2, token)), Code::ABORTED, &["starting_token"]);
         refused(daemon.client().list_snapshots(&snapshot_page(2, token)), Code::ABORTED, &["starting_token"]);
     }

@@ -3,7 +3,7 @@
 use super::Local;
 use super::find::{in_snapshot, snapshot_object};
 use super::record::{SnapshotRecord, Time};
-use super::store::{Draft, RECORD};
+use super::store::{Draft, RECORD, list_key};
 use crate::backend::creation_record::{VERSION, to_bytes};
 use crate::backend::{Deleted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots};
 use crate::dispatch::Call;
@@ -87,7 +87,7 @@ impl Snapshots for Local {
             };
             entries.extend(snapshot.filter(|snapshot| self.selects(filter, snapshot)));
             if limit != 0 && entries.len() == limit && at + 1 < names.len() {
-                return Ok(Page { entries, next: Some(name.clone()) });
+                return Ok(Page { entries, next: Some(list_key(name)) });
             }
         }
         Ok(Page { entries, next: None })

@@ -26,6 +26,8 @@ use serde::de::DeserializeOwned;
 use super::files::{failed, is_name, present};
 use crate::backend::creation_record::from_bytes;
 use crate::error::{Error, Result};
+use crate::ids;
+use crate::node_name::LOCAL;
 use crate::sys::flock::FileLock;
 use crate::sys::{file, random};
 
@@ -131,6 +133,17 @@ pub(super) struct Shelf {
     pub open: File,
 }
 
+/// The key of an object in lists.
+pub(super) fn list_key(object: &str) -> String {
+    format!("{LOCAL}:{}", ids::encode(object))
+}
+
+/// The object of a key in lists; empty for the beginning of the list.
+fn name_of_key(key: &str) -> Result<String> {
+    let object = key.strip_prefix(LOCAL).unwrap_or(key).trim_start_matches(':');
+    ids::decode(object).ok_or_else(|| Error::bad_token(key))
+}
+
 impl Shelf {
     /// Opens the directory, or makes it with mode 0700. All its parents are made too.
     pub fn ensure(path: PathBuf) -> Result<Self> {
@@ -178,8 +191,8 @@ impl Shelf {
             .collect())
     }
 
-    /// Up to `limit` names (0: all) that follow `after` and are `wanted`, in order, and whether more follow.
-    /// One pass over the directory, and only the names of the page are sorted.
+    /// Up to `limit` names (0: all) that follow the key `after` and are `wanted`, in order, and whether more
+    /// follow. One pass over the directory, and only the names of the page are sorted.
     pub fn page(
         &self,
         after: &str,
@@ -187,7 +200,8 @@ impl Shelf {
         wanted: impl Fn(&str) -> bool,
     ) -> Result<(Vec<String>, bool)> {
         let mut names = self.names()?;
-        names.retain(|name| name.as_str() > after && wanted(name));
+        let after = name_of_key(after)?;
+        names.retain(|name| *name > after && wanted(name));
         let more = limit != 0 && names.len() > limit;
         if more {
             names.select_nth_unstable(limit);

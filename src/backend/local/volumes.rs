@@ -9,7 +9,7 @@ use super::find::{self, Found};
 use super::image::{self, FreeSpace, allocated};
 use super::parameters::{self, Settings};
 use super::record::VolumeRecord;
-use super::store::{Draft, RECORD, Shelf, random_digits};
+use super::store::{Draft, RECORD, Shelf, list_key, random_digits};
 use crate::backend::creation_record::to_bytes;
 use crate::backend::parameters::formatted_with;
 use crate::backend::{
@@ -200,7 +200,7 @@ impl Volumes for Local {
         // A directory put here by hand may have a name that fits no ID: such a volume could not be used.
         let fits = |name: &str| self.volume_id(name, None).fits();
         let (names, more) = self.volumes.page(after, limit, fits)?;
-        let next = names.last().filter(|_| more).cloned();
+        let next = names.last().filter(|_| more).map(|name| list_key(name));
         let space = FreeSpace::of(&self.volumes)?;
         let mut entries = Vec::with_capacity(names.len());
         for name in &names {

@@ -1,13 +1,13 @@
 //! Lists of volumes and snapshots, page by page, and the free space for more.
 //!
-//! A page ends with a token of the backend and the key of its last entry. The next page begins after that
-//! key, so an entry that exists all the time is neither left out nor listed twice.
+//! A page ends with a token, the key of its last entry, which begins with the backend. The next page begins
+//! after that key, so an entry that exists all the time is neither left out nor listed twice.
 
 use std::sync::Arc;
 
 use crate::backend::{Backend, Capacity, Page, Snapshot, SnapshotFilter, Volume};
 use crate::dispatch::Call;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::ids::{self, SnapshotId, VolumeId};
 use crate::volume::Operations;
 use crate::volume::controller::create::old_file_system;
@@ -88,15 +88,12 @@ impl Operations {
         let mut entries = Vec::new();
         for backend in self.backends.iter().skip(first) {
             if entries.len() == most {
-                return Ok(Listed { entries, next_token: format!("{}/", backend.name()) });
+                return Ok(Listed { entries, next_token: format!("{}:", backend.name()) });
             }
             let found = ask(backend, &after, most - entries.len())?;
             entries.extend(found.entries);
             if let Some(last) = found.next {
-                return Ok(Listed {
-                    entries,
-                    next_token: format!("{}/{}", backend.name(), ids::encode(last)),
-                });
+                return Ok(Listed { entries, next_token: last });
             }
             after.clear();
         }
@@ -108,15 +105,10 @@ impl Operations {
         if token.is_empty() {
             return Ok((0, String::new()));
         }
-        let bad = || {
-            Error::new(
-                Kind::BadToken,
-                format!("starting_token {token:?} is none of ours: begin the list again without one"),
-            )
-        };
-        let (name, after) = token.split_once('/').ok_or_else(bad)?;
-        let index = self.backends.iter().position(|backend| backend.name() == name).ok_or_else(bad)?;
-        Ok((index, ids::decode(after).ok_or_else(bad)?))
+        let is_key = token.split([':', '@']).all(|field| ids::decode(field).is_some());
+        let backend = token.split_once(':').filter(|_| is_key).map(|(backend, _)| backend);
+        let index = self.backends.iter().position(|it| Some(it.name()) == backend);
+        Ok((index.ok_or_else(|| Error::bad_token(token))?, token.to_string()))
     }
 
     /// Room for new volumes as described; none if they could not be used or reached.

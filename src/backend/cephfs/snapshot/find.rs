@@ -1,7 +1,7 @@
 //! Finding snapshots, and lists of them. The manager decides whether a snapshot exists; the index has when it
 //! was taken, and how large a volume made from it is.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use crate::backend::cephfs::context::{Context, Fs};
 use crate::backend::cephfs::index::{Entry, State};
@@ -37,13 +37,9 @@ impl Taken {
             id: SnapshotId { place, object: None, source: of, snapshot },
             source,
             size: self.size,
-            created: at(self.created),
+            created: UNIX_EPOCH + Duration::from_secs(self.created),
         }
     }
-}
-
-fn at(seconds: u64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
 /// The snapshot of this subvolume with this `KEY-R`. If its entry was lost, it is written again.

@@ -5,9 +5,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::snapshots::snap_name;
-use super::{Subvolumes, failed, is_absent, lacks_group};
+use super::{Subvolumes, is_absent, is_wrong_pool, lacks_group, wrong_pool};
 use crate::backend::ceph::read;
-use crate::error::{Kind, Result};
+use crate::error::Result;
 use crate::exec::Class;
 
 /// What a clone is made from and of.
@@ -60,10 +60,7 @@ impl Subvolumes<'_> {
             Err(failure) if failure.status() == Some(libc::EAGAIN) => Ok(Begun::NotYet),
             Err(failure) if lacks_group(&failure) => Ok(Begun::NoGroup),
             Err(failure) if is_absent(&failure) => Ok(Begun::NoSource),
-            Err(failure) if failure.says("invalid pool layout") => {
-                let what = format!("the parameter \"pool\" is {:?}", new.pool.unwrap_or_default());
-                Err(failed(failure, what).with_kind(Kind::InvalidArgument))
-            }
+            Err(failure) if is_wrong_pool(&failure) => Err(wrong_pool(failure, new.pool)),
             Err(failure) => Err(self.error(failure, "copy to", name)),
         }
     }
@@ -84,11 +81,7 @@ impl Subvolumes<'_> {
 
     /// Removes a clone that is not complete, and that nothing is copied to any more.
     pub fn remove_unfinished(&self, name: &str) -> Result<()> {
-        match self.of_one(Class::Change, "fs subvolume rm", name, [("force", true.into())]) {
-            Ok(_) => Ok(()),
-            Err(failure) if is_absent(&failure) => Ok(()),
-            Err(failure) => Err(self.error(failure, "remove", name)),
-        }
+        self.remove_with("force", name)
     }
 }
 

@@ -140,10 +140,7 @@ impl Subvolumes<'_> {
         match self.of_one(Class::Change, "fs subvolume create", name, arguments.into_iter().flatten()) {
             Ok(_) => Ok(Made::Done),
             Err(failure) if lacks_group(&failure) => Ok(Made::NoGroup),
-            Err(failure) if failure.says("invalid pool layout") => {
-                let what = format!("the parameter \"pool\" is {:?}", pool.as_deref().unwrap_or_default());
-                Err(failed(failure, what).with_kind(Kind::InvalidArgument))
-            }
+            Err(failure) if is_wrong_pool(&failure) => Err(wrong_pool(failure, pool.as_deref())),
             Err(failure) => Err(self.error(failure, "make", name)),
         }
     }
@@ -180,7 +177,11 @@ impl Subvolumes<'_> {
 
     /// Removes a subvolume, with the data of all its files. Its snapshots stay. An absent one is no error.
     pub fn remove(&self, name: &str) -> Result<()> {
-        match self.of_one(Class::Change, "fs subvolume rm", name, [("retain_snapshots", true.into())]) {
+        self.remove_with("retain_snapshots", name)
+    }
+
+    fn remove_with(&self, flag: &'static str, name: &str) -> Result<()> {
+        match self.of_one(Class::Change, "fs subvolume rm", name, [(flag, true.into())]) {
             Ok(_) => Ok(()),
             Err(failure) if is_absent(&failure) => Ok(()),
             Err(failure) => Err(self.error(failure, "remove", name)),
@@ -276,6 +277,15 @@ fn is_absent(failure: &Failure) -> bool {
 
 fn lacks_group(failure: &Failure) -> bool {
     is_absent(failure) && failure.says("subvolume group ")
+}
+
+fn is_wrong_pool(failure: &Failure) -> bool {
+    failure.says("invalid pool layout")
+}
+
+fn wrong_pool(failure: Failure, pool: Option<&str>) -> Error {
+    let what = format!("the parameter \"pool\" is {:?}", pool.unwrap_or_default());
+    failed(failure, what).with_kind(Kind::InvalidArgument)
 }
 
 /// The error for a failure; with the rights that a user needs for subvolumes, if it lacks them.

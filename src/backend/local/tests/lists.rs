@@ -6,8 +6,9 @@ use super::*;
 use crate::backend::SnapshotFilter;
 
 fn names_of(it: &Fixture, after: &str, limit: usize) -> (Vec<String>, Option<String>) {
-    let part = it.local.list(&it.call, after, limit).unwrap();
-    (part.entries.into_iter().map(|volume| volume.id.object).collect(), part.next)
+    let part = it.local.list(&it.call, &format!("local:{after}"), limit).unwrap();
+    let next = part.next.map(|key| key.strip_prefix("local:").unwrap().to_string());
+    (part.entries.into_iter().map(|volume| volume.id.object).collect(), next)
 }
 
 #[test]
