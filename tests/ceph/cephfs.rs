@@ -1,5 +1,6 @@
 //! Volumes that are subvolumes of a file system: the controller's part.
 
+use std::slice;
 use std::sync::Barrier;
 use std::thread;
 
@@ -275,6 +276,27 @@ fn a_killed_creation_leaves_nothing_for_longer_than_a_day() {
 }
 
 #[test]
+fn what_was_removed_by_hand_leaves_the_lists() {
+    let group = Group::new();
+    let mut daemon = group.start();
+    let client = daemon.client();
+    let [gone, stays] = ["gone", "stays"].map(|name| client.create(&group.volume(name, 8)).expect(name));
+    client.create_snapshot(&snapshot("with it", &gone.volume_id)).expect("snapshot");
+    let taken = group.command("snapshot ls", &gone.volume_id, &["--format=json"]);
+    let taken: Vec<serde_json::Value> = serde_json::from_str(&taken).expect("JSON");
+    group.command("snapshot rm", &gone.volume_id, &[taken[0]["name"].as_str().expect("a name")]);
+    group.command("rm", &gone.volume_id, &[]);
+    daemon.restart();
+    crate::support::await_that("two entries are forgotten", || match group.entries().len() {
+        1 => Ok(()),
+        number => Err(format!("{number} entries")),
+    });
+    assert_eq!(listed(&daemon, &group), [stays.volume_id]);
+    let anew = daemon.client().create(&group.volume("gone", 16)).expect("its name is free");
+    assert_ne!(anew.volume_id, gone.volume_id);
+}
+
+#[test]
 fn a_snapshot_outlives_its_volume_and_becomes_another() {
     let group = Group::new();
     let mut daemon = group.start();
@@ -291,7 +313,7 @@ fn a_snapshot_outlives_its_volume_and_becomes_another() {
         let all = listed_of(client).into_iter().map(|entry| entry.snapshot.unwrap());
         all.filter(|snapshot| snapshot.snapshot_id.starts_with(&group.prefix())).collect()
     };
-    assert_eq!(of_group(&client), [taken.clone()]);
+    assert_eq!(of_group(&client), slice::from_ref(&taken));
     client.delete_volume(&delete(&source)).expect("delete");
     assert_eq!((of_group(&client), listed(&daemon, &group)), (vec![taken.clone()], Vec::new()));
     daemon.restart();

@@ -109,7 +109,8 @@ impl Group {
     #[track_caller]
     pub fn command(&self, command: &str, name: &str, more: &[&str]) -> String {
         let name = name.rsplit(':').next().unwrap_or(name);
-        let words = ["fs", "subvolume", command, FILE_SYSTEM, name];
+        let command: Vec<&str> = command.split(' ').collect();
+        let words = [&["fs", "subvolume"], &command[..], &[FILE_SYSTEM, name]].concat();
         self.cluster.ceph(&[&words[..], more, &["--group_name", &self.name]].concat())
     }
 

@@ -209,8 +209,8 @@ fn comments_fit_into_a_line() {
 /// - 31 000: 0.2.0 is made smaller; the number is lowered with every step.
 /// - 31 200: the session with Ceph clusters, which makes and finds volumes ten times as fast as processes do.
 /// - 32 500: CephFS, made, published, and mounted by the kernel's client.
-/// - 33 000: snapshots and copies of CephFS volumes.
-const BUDGET: usize = 33_000;
+/// - 33 100: snapshots and copies of CephFS volumes; what was removed by hand leaves the lists.
+const BUDGET: usize = 33_100;
 
 #[test]
 fn the_product_stays_within_its_budget() {

@@ -1,6 +1,7 @@
 //! Sweeping up after a crash, at the start and every hour: what the index says is *deleted* is removed, and
 //! what has been *making* for a day. A volume whose subvolume was removed by hand leaves the index.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -39,15 +40,27 @@ pub(crate) fn sweep(context: &Context, call: &Call, cluster: Arc<Cluster>) -> Re
     let access = ClusterAccess::new(cluster, &Secrets::default())?;
     try_each(context.file_systems(call, &access)?.iter(), |file_system| {
         let root = context.at(call, access.clone(), file_system.clone(), "");
-        try_each(root.index().all()?, |(path, entry)| match path.split_once('/') {
-            Some((group, object)) => sweep_entry(&root.in_group(group), object, &entry),
-            None => Ok(()),
-        })
+        let mut groups: BTreeMap<String, Vec<(String, Entry)>> = BTreeMap::new();
+        for (path, entry) in root.index().all()? {
+            if let Some((group, object)) = path.split_once('/') {
+                groups.entry(group.to_string()).or_default().push((object.to_string(), entry));
+            }
+        }
+        try_each(groups, |(group, entries)| sweep_group(&root.in_group(&group), &entries))
     })
 }
 
-fn sweep_entry(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
+/// Sweeps a group. The manager is asked for its subvolumes after the index was read, so a volume that is made
+/// meanwhile is not taken for one that is gone.
+fn sweep_group(fs: &Fs<'_>, entries: &[(String, Entry)]) -> Result<()> {
+    let present = fs.subvolumes().names()?;
+    try_each(entries, |(object, entry)| sweep_entry(fs, object, entry, &present))
+}
+
+fn sweep_entry(fs: &Fs<'_>, object: &str, entry: &Entry, present: &BTreeSet<String>) -> Result<()> {
+    let subvolume = object.split_once('@').map_or(object, |(subvolume, _)| subvolume);
     match entry.state {
+        State::Whole if !present.contains(subvolume) => forget(fs, object, subvolume),
         State::Deleted => finish(fs, object),
         State::Making if entry.age() < fs.context.timing.abandoned => Ok(()),
         State::Making if entry.copy_of.is_some() => {
@@ -57,4 +70,16 @@ fn sweep_entry(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
         State::Making => remove_unused(fs, object, entry),
         State::Whole => copy::tidy(fs, object, entry),
     }
+}
+
+/// Removes the entry of a volume or a snapshot whose subvolume was removed by hand. Only the entry: should
+/// the subvolume exist after all, its ID means it as before.
+fn forget(fs: &Fs<'_>, object: &str, subvolume: &str) -> Result<()> {
+    let path = fs.path(object);
+    let is_listed = fs.index().get(&path)?.is_some_and(|entry| entry.state == State::Whole);
+    if !is_listed || fs.subvolumes().is_known(subvolume)? {
+        return Ok(());
+    }
+    log::warn!("{path} leaves the lists: its subvolume was removed by hand");
+    fs.index().remove(&path)
 }

@@ -12,6 +12,7 @@
 mod clones;
 mod snapshots;
 
+use std::collections::BTreeSet;
 use std::slice;
 use std::time::Duration;
 
@@ -151,7 +152,7 @@ impl Subvolumes<'_> {
         let doing = || format!("make the subvolume group {:?}", self.group);
         let listed = self.manager.ask(Class::Question, "fs subvolumegroup ls", of_fs());
         let listed = listed.map_err(|failure| failed(failure, doing()))?;
-        if read::<Vec<Listed>>("ceph fs subvolumegroup ls", &listed)?.iter().any(|it| it.name == self.group) {
+        if names_in("ceph fs subvolumegroup ls", &listed)?.contains(self.group) {
             return Ok(());
         }
         let arguments = of_fs().into_iter().chain([("group_name", Value::from(self.group))]).collect();
@@ -186,6 +187,22 @@ impl Subvolumes<'_> {
             Err(failure) if is_absent(&failure) => Ok(()),
             Err(failure) => Err(self.error(failure, "remove", name)),
         }
+    }
+
+    /// The names of the subvolumes of the group, also of those of which only the snapshots are left.
+    pub fn names(&self) -> Result<BTreeSet<String>> {
+        let group = (!self.group.is_empty()).then(|| ("group_name", self.group.into()));
+        let arguments = [("vol_name", self.fs.into())].into_iter().chain(group).collect();
+        match self.manager.ask(Class::Question, "fs subvolume ls", arguments) {
+            Ok(printed) => names_in("ceph fs subvolume ls", &printed),
+            Err(failure) if is_absent(&failure) => Ok(BTreeSet::new()),
+            Err(failure) => Err(failed(failure, format!("list the subvolumes of group {:?}", self.group))),
+        }
+    }
+
+    /// Whether there is a subvolume of this name, or at least its snapshots.
+    pub fn is_known(&self, name: &str) -> Result<bool> {
+        Ok(self.look(name)?.is_some())
     }
 
     /// Whether only the snapshots of a subvolume are left.
@@ -229,10 +246,13 @@ impl Subvolumes<'_> {
 /// The state of a subvolume of which only the snapshots are left.
 const RETAINED: &str = "snapshot-retained";
 
-/// `ceph fs subvolumegroup ls`, `ceph fs subvolume snapshot ls`
-#[derive(Deserialize)]
-struct Listed {
-    name: String,
+/// The names in a list that a command printed.
+fn names_in(command: &str, printed: &[u8]) -> Result<BTreeSet<String>> {
+    #[derive(Deserialize)]
+    struct Listed {
+        name: String,
+    }
+    Ok(read::<Vec<Listed>>(command, printed)?.into_iter().map(|it| it.name).collect())
 }
 
 /// `ceph fs subvolume info`

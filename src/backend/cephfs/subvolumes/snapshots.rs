@@ -1,9 +1,10 @@
 //! The commands for snapshots of a subvolume. `snapshot create` of a snapshot that exists changes nothing.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
-use super::{Listed, Subvolumes, failed, is_absent};
-use crate::backend::ceph::read;
+use super::{Subvolumes, failed, is_absent, names_in};
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
 
@@ -54,13 +55,10 @@ impl Subvolumes<'_> {
     }
 
     /// The names of the snapshots of a subvolume.
-    pub fn snapshots(&self, name: &str) -> Result<Vec<String>> {
+    pub fn snapshots(&self, name: &str) -> Result<BTreeSet<String>> {
         match self.of_one(Class::Question, "fs subvolume snapshot ls", name, []) {
-            Ok(printed) => {
-                let listed = read::<Vec<Listed>>("ceph fs subvolume snapshot ls", &printed)?;
-                Ok(listed.into_iter().map(|it| it.name).collect())
-            }
-            Err(failure) if is_absent(&failure) => Ok(Vec::new()),
+            Ok(printed) => names_in("ceph fs subvolume snapshot ls", &printed),
+            Err(failure) if is_absent(&failure) => Ok(BTreeSet::new()),
             Err(failure) => Err(self.error(failure, "list the snapshots of", name)),
         }
     }

@@ -124,6 +124,11 @@ impl FakeFs {
         state.index.keys().cloned().chain(held).collect()
     }
 
+    /// Removes all subvolumes by hand, with their snapshots.
+    pub fn remove_by_hand(&self) {
+        self.0.lock().subvolumes.clear();
+    }
+
     /// Loses index and claims.
     pub fn lose_index(&self) {
         let mut state = self.0.lock();
@@ -174,6 +179,16 @@ impl State {
         target.is_empty() || self.groups.contains(target)
     }
 
+    /// Refuses a command whose module the manager has not loaded yet.
+    fn load(&mut self, command: &Command) -> Result<(), (i32, String)> {
+        if self.loads_left == 0 || !text(command, "prefix").starts_with("fs sub") {
+            return Ok(());
+        }
+        self.loads_left -= 1;
+        let text = "Error ENOTSUP: Module 'volumes' is not enabled/loaded (required by command)";
+        Err((libc::EOPNOTSUPP, text.into()))
+    }
+
     /// The stdout of a command, or its status and text.
     fn carry_out(&mut self, command: &Command) -> Result<Value, (i32, String)> {
         let group = text(command, "group_name").to_string();
@@ -186,11 +201,7 @@ impl State {
                 .unwrap_or_default()
         };
         let path = format!("{group}/{name}");
-        if text(command, "prefix").starts_with("fs sub") && self.loads_left > 0 {
-            self.loads_left -= 1;
-            let text = "Error ENOTSUP: Module 'volumes' is not enabled/loaded (required by command)";
-            return Err((libc::EOPNOTSUPP, text.into()));
-        }
+        self.load(command)?;
         let absent = || (libc::ENOENT, format!("Error ENOENT: subvolume '{name}' does not exist"));
         match text(command, "prefix") {
             "fs ls" => Ok(json!([{"name": "cephfs", "metadata_pool": "meta", "data_pools": ["data"]}])),
@@ -202,6 +213,10 @@ impl State {
             }
             _ if !self.groups.contains(&group) || !self.has_target_group(command) => {
                 Err((libc::ENOENT, format!("Error ENOENT: subvolume group '{group}' does not exist")))
+            }
+            "fs subvolume ls" => {
+                let here = self.subvolumes.keys().filter_map(|path| path.strip_prefix(&format!("{group}/")));
+                Ok(here.map(|name| json!({ "name": name })).collect())
             }
             "fs subvolume create" => {
                 self.count += 1;

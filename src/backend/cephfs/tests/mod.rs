@@ -107,6 +107,20 @@ fn insist<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
 }
 
 #[test]
+fn what_is_removed_by_hand_leaves_the_lists_and_its_name_is_free() {
+    let cluster = FakeFs::default();
+    let context = controller(&cluster, "one");
+    let first = create(&context, "a", 4).unwrap();
+    sweep_all(&context);
+    assert_eq!(listed(&context).len(), 1);
+    cluster.remove_by_hand();
+    sweep_all(&context);
+    assert_eq!(listed(&context), [""; 0]);
+    assert_ne!(create(&context, "a", 8).unwrap().id, first.id);
+    assert_eq!(listed(&context).len(), 1);
+}
+
+#[test]
 fn a_manager_that_has_just_started_is_awaited() {
     let cluster = FakeFs::default();
     let context = controller(&cluster, "one");
