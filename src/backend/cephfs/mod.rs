@@ -15,17 +15,11 @@
 //! changes its meaning, and nothing is removed for want of an entry.
 
 mod context;
-mod copy;
-mod create;
-mod delete;
-mod find;
 mod index;
-mod list;
 mod names;
 mod node;
 mod parameters;
 mod publish;
-mod size;
 mod snapshot;
 mod subvolumes;
 mod sweep;

@@ -6,8 +6,8 @@ use crate::backend::ceph::publication::request::{Request, nonce, while_client_wa
 use crate::backend::ceph::publication::{NodePublication, PublicationLock, Stage};
 use crate::backend::cephfs::FS_TYPE;
 use crate::backend::cephfs::context::{Context, Fs, may_exist};
-use crate::backend::cephfs::find::{Found, existing, find};
 use crate::backend::cephfs::parameters::Settings;
+use crate::backend::cephfs::volumes::find::{Found, existing, find};
 use crate::backend::{Publication, PublishedBy, Publisher, Unpublished};
 use crate::csi::{CONTEXT_KEY, Map};
 use crate::dispatch::Call;

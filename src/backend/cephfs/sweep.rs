@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::backend::ceph::ClusterAccess;
 use crate::backend::cephfs::context::{Context, Fs};
-use crate::backend::cephfs::copy;
-use crate::backend::cephfs::delete::{finish, remove_unused};
 use crate::backend::cephfs::index::{Entry, State};
+use crate::backend::cephfs::volumes::copy;
+use crate::backend::cephfs::volumes::delete::{finish, remove_unused};
 use crate::clusters::Cluster;
 use crate::dispatch::Call;
 use crate::error::Result;

@@ -5,10 +5,10 @@
 
 use crate::backend::ceph::claim::Description;
 use crate::backend::cephfs::context::Fs;
-use crate::backend::cephfs::find;
 use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::names;
 use crate::backend::cephfs::snapshot::find::{Taken, find as find_taken};
+use crate::backend::cephfs::volumes::find;
 use crate::backend::creation_record::Placed;
 use crate::backend::{NewSnapshot, Snapshot};
 use crate::error::{Error, Result};

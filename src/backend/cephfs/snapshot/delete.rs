@@ -3,10 +3,10 @@
 
 use crate::backend::Deleted;
 use crate::backend::cephfs::context::Fs;
-use crate::backend::cephfs::delete::finish;
 use crate::backend::cephfs::index::State;
 use crate::backend::cephfs::names;
 use crate::backend::cephfs::subvolumes::SnapshotRemoved;
+use crate::backend::cephfs::volumes::delete::finish;
 use crate::error::{Error, Result};
 use crate::ids::SnapshotId;
 

@@ -5,8 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::backend::cephfs::context::{Context, Fs};
 use crate::backend::cephfs::index::{Entry, State};
-use crate::backend::cephfs::list::of_every_file_system;
 use crate::backend::cephfs::names;
+use crate::backend::cephfs::volumes::list::of_every_file_system;
 use crate::backend::{Page, Snapshot, SnapshotFilter};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};

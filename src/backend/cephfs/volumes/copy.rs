@@ -9,7 +9,8 @@
 use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::index::{CopyOf, Entry, State};
 use crate::backend::cephfs::subvolumes::{Begun, CloneState, NewClone, SnapshotRemoved};
-use crate::backend::cephfs::{find, names, snapshot};
+use crate::backend::cephfs::volumes::find;
+use crate::backend::cephfs::{names, snapshot};
 use crate::backend::{NewVolume, Origin};
 use crate::error::{Error, Result};
 use crate::ids::{self, Place};

@@ -1,12 +1,19 @@
 //! The controller's work on volumes.
 
+pub(crate) mod copy;
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod find;
+pub(crate) mod list;
+pub(crate) mod size;
+
 use crate::backend::cephfs::context::{Context, Fs, is_drawn, may_exist};
-use crate::backend::cephfs::find::{Found, existing, find};
 use crate::backend::cephfs::index::State;
 use crate::backend::cephfs::parameters::Settings;
 use crate::backend::cephfs::publish::published;
 use crate::backend::cephfs::subvolumes::Subvolume;
-use crate::backend::cephfs::{create, delete, list, size};
+use crate::backend::cephfs::volumes::find::{Found, existing, find};
+
 use crate::backend::{
     Capacity, Condition, Deleted, Deletion, NewVolume, Page, RecordDeletion, Volume, Volumes,
 };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::backend::ceph::ClusterAccess;
 use crate::backend::cephfs::context::{Context, Fs};
-use crate::backend::cephfs::find::volume;
 use crate::backend::cephfs::index::{Entry, State};
+use crate::backend::cephfs::volumes::find::volume;
 use crate::backend::{Page, Volume};
 use crate::clusters::Cluster;
 use crate::dispatch::Call;

@@ -10,8 +10,8 @@ use crate::backend::ceph::claim::Claim;
 use crate::backend::ceph::locks::LockTarget;
 use crate::backend::ceph::publication::deletion::{Acquired, is_published};
 use crate::backend::cephfs::context::Fs;
-use crate::backend::cephfs::find::find;
 use crate::backend::cephfs::index::{Entry, State};
+use crate::backend::cephfs::volumes::find::find;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, VolumeId};
 
