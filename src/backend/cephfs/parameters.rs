@@ -1,18 +1,30 @@
 //! The parameters of the CephFS backend: what a request can specify beside the size. They have the names of
 //! ceph-csi where it has such parameters.
 
+use crate::backend::ceph::domains::{TopologyAccess, Wishes, parse_constrained_pools};
 use crate::backend::ceph::placement;
 use crate::backend::cephfs::names::{NAME, USUAL_GROUP, plain};
 use crate::backend::cephfs::subvolumes::NewSubvolume;
 use crate::backend::parameters::unknown;
-use crate::clusters::Clusters;
+use crate::clusters::{Clusters, DomainPool};
 use crate::csi::{METADATA, Map};
 use crate::error::{Error, Result};
 use crate::ids::Place;
 
 /// The parameters of a volume.
-pub const PARAMETERS: [&str; 9] =
-    ["backend", "cluster", "fsName", "subvolumeGroup", "pool", "uid", "gid", "mode", "kernelMountOptions"];
+pub const PARAMETERS: [&str; 11] = [
+    "backend",
+    "cluster",
+    "fsName",
+    "subvolumeGroup",
+    "pool",
+    "uid",
+    "gid",
+    "mode",
+    "kernelMountOptions",
+    "topologyConstrainedPools",
+    "topologyAccess",
+];
 
 /// What the parameters of a volume say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +37,10 @@ pub(crate) struct Settings {
     pub layout: NewSubvolume,
     /// Options of the kernel's mount.
     pub mount_options: Vec<String>,
+    /// The data pools that topology chooses from.
+    pub constrained: Vec<DomainPool>,
+    /// From where the volume is reachable.
+    pub access: TopologyAccess,
 }
 
 impl Settings {
@@ -54,10 +70,18 @@ impl Settings {
             "gid" => self.layout.gid = Some(number(key, value)?),
             "mode" => self.layout.mode = Some(mode(key, value)?),
             "kernelMountOptions" => self.mount_options = mount_options(key, value)?,
+            "topologyConstrainedPools" => self.constrained = parse_constrained_pools(value)?,
+            "topologyAccess" => self.access = TopologyAccess::parse(value)?,
             key if key.starts_with(METADATA) => {}
             key => return Err(unknown("parameter", key, "CephFS", &PARAMETERS)),
         }
         Ok(())
+    }
+
+    /// Whether topology chooses the pool for the volume's data: if the parameters name pools to choose from,
+    /// or if they name no pool and a requirement names domains.
+    pub fn leave_pool_to(&self, wishes: &Wishes) -> bool {
+        !self.constrained.is_empty() || (self.layout.pool.is_none() && !wishes.is_empty())
     }
 
     /// Where a volume with these parameters would live. The file system stays empty if the parameters name
