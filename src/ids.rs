@@ -180,6 +180,11 @@ pub fn snapshot_key(instance: &str, name: &str) -> String {
     key("snapshot", instance, name)
 }
 
+/// The key of a node's name, where the name itself is too long.
+pub fn node_key(node: &str) -> String {
+    key("node", "", node)
+}
+
 /// The key in `KEY-R`; None for other text.
 pub fn key_of_drawn(text: &str) -> Option<&str> {
     let (key, drawn) = text.split_once('-')?;

@@ -6,7 +6,7 @@ use super::programs::command_tool;
 use super::tag;
 use crate::backend::ceph::Programs;
 use crate::backend::ceph::fencing::Fences;
-use crate::backend::cephfs::{CephFs, ThisNode};
+use crate::backend::cephfs::{CephFs, Identity as FsIdentity, ThisNode};
 use crate::backend::local::Local;
 use crate::backend::rbd::node::Mapper;
 use crate::backend::rbd::{Identity as RbdIdentity, Rbd};
@@ -59,12 +59,8 @@ pub(super) fn backends(
         let (tools, layout) = ((programs.clone(), Arc::clone(processes) as _), layout.clone());
         let mount_point = Box::new(move |key: &str| layout.mount_point(key));
         let here = ThisNode { name: config.node_id.clone(), mount_point };
-        backends.push(Arc::new(CephFs::new(
-            Arc::clone(clusters),
-            tools,
-            ((tag()?, config.name.clone()), here),
-            queue,
-        )));
+        let identity = FsIdentity { plugin: config.name.clone(), tag: tag()?, fences: config.fences };
+        backends.push(Arc::new(CephFs::new(Arc::clone(clusters), tools, (identity, here), queue)));
     }
     Ok(Backends::new(backends))
 }

@@ -15,7 +15,7 @@ use super::{HelperReply, HelperRequest, Kernel};
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::secrets::Secret;
-use crate::sys::ceph::cluster_at;
+use crate::sys::ceph::{self, cluster_at};
 use crate::sys::mount::{self, Options};
 
 /// How long the kernel tries to reach the cluster, in seconds: less than any deadline of ours. An unmount may
@@ -42,6 +42,8 @@ pub struct TreeToMount {
     pub fsid: Option<String>,
     /// Whether nothing may be written.
     pub read_only: bool,
+    /// The name under which the metadata servers know the mount.
+    pub client: String,
 }
 
 impl fmt::Display for TreeToMount {
@@ -85,6 +87,7 @@ impl Kernel {
 /// Serves the request.
 pub(super) fn serve(tree: &TreeToMount, target: &OsStr) -> Answer<HelperReply> {
     let target = Path::new(target);
+    ceph::take_host_name(&tree.client).during(|| format!("take the name {:?}", tree.client))?;
     add_key(&tree.user, &tree.key).during(|| format!("give the kernel the key of client.{}", tree.user))?;
     mount::mount(Path::new(&tree.source()), target, "ceph", &tree.mount_options())
         .during(|| format!("mount {tree}"))?;
@@ -162,6 +165,7 @@ mod tests {
             options: vec!["noatime".into(), "rasize=4096".into()],
             fsid: None,
             read_only: true,
+            client: "cephlet/n1".into(),
         }
     }
 

@@ -64,15 +64,23 @@ impl Default for Timing {
     }
 }
 
+/// The identity of this controller, and what it may do.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The plugin's name, with which the keys of its topology begin.
+    pub plugin: String,
+    /// 8 hexadecimal digits that tell what this controller makes from what others make.
+    pub tag: String,
+    /// Whether the mounts of nodes that are lost are shut out.
+    pub fences: bool,
+}
+
 /// What operations share.
 pub(crate) struct Context {
     pub clusters: Arc<Clusters>,
     pub monitors: Arc<dyn Monitors>,
     pub objects: Arc<dyn BindObjects>,
-    /// The tag of this controller.
-    pub tag: String,
-    /// The plugin's name, with which the keys of its topology begin.
-    pub plugin: String,
+    pub identity: Identity,
     pub timing: Timing,
     /// What topology remembers of pools.
     pub domains: DomainPools,
@@ -94,11 +102,11 @@ impl Context {
     pub fn new(
         clusters: Arc<Clusters>,
         (monitors, objects): (Arc<dyn Monitors>, Arc<dyn BindObjects>),
-        (tag, plugin): (String, String),
+        identity: Identity,
         timing: Timing,
     ) -> Self {
         let (domains, file_systems) = (DomainPools::default(), Cache::for_at_most(REMEMBERED));
-        Self { clusters, monitors, objects, tag, plugin, timing, domains, file_systems }
+        Self { clusters, monitors, objects, identity, timing, domains, file_systems }
     }
 
     /// The place as locks name it: a cluster may have several names, and a request may leave the file system
@@ -189,7 +197,7 @@ impl Fs<'_> {
     pub fn deleter(&self) -> Deleter<'_> {
         let Self { context, call, registry, .. } = self;
         let times = context.timing.deletion;
-        Deleter { locks: context.objects.locks(call, registry), call, tag: &context.tag, times }
+        Deleter { locks: context.objects.locks(call, registry), call, tag: &context.identity.tag, times }
     }
 
     /// Another group of the same file system.
@@ -205,7 +213,7 @@ impl Fs<'_> {
 
     /// The claim of a volume's name, by the key of the request's name.
     pub fn name<'a>(&'a self, key: &'a str) -> Name<'a> {
-        let (tag, grace) = (self.context.tag.as_str(), self.context.timing.claim_grace);
+        let (tag, grace) = (self.context.identity.tag.as_str(), self.context.timing.claim_grace);
         let target = LockTarget::VolumeName(key);
         Name { tool: &*self.context.objects, call: self.call, at: &self.registry, target, tag, grace }
     }

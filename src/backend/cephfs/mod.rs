@@ -14,7 +14,9 @@
 //! An ID means the subvolume that the manager shows under its name. Index and claims may be lost: no ID
 //! changes its meaning, and nothing is removed for want of an entry.
 
+mod clients;
 mod context;
+mod fence;
 mod index;
 mod names;
 mod node;
@@ -28,6 +30,7 @@ mod volumes;
 #[cfg(test)]
 mod tests;
 
+pub use self::context::Identity;
 pub use self::node::ThisNode;
 pub use self::parameters::PARAMETERS;
 
@@ -60,16 +63,16 @@ pub struct CephFs {
 }
 
 impl CephFs {
-    /// The volumes of `clusters`, asked by `programs`, for the controller with this tag and this plugin's
-    /// name, and for this node. `runner` loads the kernel's client.
+    /// The volumes of `clusters`, asked by `programs`, for this controller and for this node. `runner`
+    /// loads the kernel's client.
     pub fn new(
         clusters: Arc<Clusters>,
         (programs, runner): (Programs, Arc<dyn Runner>),
-        (who, node): ((String, String), ThisNode),
+        (identity, node): (Identity, ThisNode),
         queue: Arc<JobQueue>,
     ) -> Self {
         let tools = (Arc::new(programs.clone()) as _, Arc::new(programs) as _);
-        let context = Arc::new(Context::new(clusters, tools, who, Timing::default()));
+        let context = Arc::new(Context::new(clusters, tools, identity, Timing::default()));
         let node = Node::new(Arc::clone(&context), runner, node);
         Self { context, node, queue }
     }
@@ -107,7 +110,7 @@ impl Backend for CephFs {
     fn place(&self, request: &PlacementRequest<'_>) -> Result<Placement> {
         let settings = Settings::parse(request.parameters, request.mutable_parameters)?;
         let place = settings.place(&self.context.clusters)?;
-        let wishes = Wishes::new(&self.context.plugin, request.topology);
+        let wishes = Wishes::new(&self.context.identity.plugin, request.topology);
         Ok(if settings.leave_pool_to(&wishes) { Placement::Within(place) } else { Placement::At(place) })
     }
 

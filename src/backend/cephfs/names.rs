@@ -10,10 +10,12 @@
 //! | `cephlet.volumes` | the [index](super::index): its keys: `GROUP/SUBVOLUME[@SNAPSHOT]` |
 //! | `cephlet.vol.GROUP/SUBVOLUME` | the locks of a volume |
 //! | `cephlet.name.KEY` | the claim of a volume's name; its tag is `GROUP/SUBVOLUME` |
+//! | `cephlet/NODE` | a mount, as the metadata servers know its host; `cephlet/KEY` for a long name |
 //! | `cephlet.snap.KEY` | the claim of a snapshot's name; its tag is `GROUP/SUBVOLUME@SNAPSHOT` |
 
 pub(crate) use crate::backend::ceph::names::{in_snapshot, snapshot, tag_of_transient, transient};
 use crate::error::{Error, Result};
+use crate::ids;
 
 /// The first field of IDs.
 pub(crate) const NAME: &str = "cephfs";
@@ -26,6 +28,21 @@ pub(crate) const INDEX: &str = "cephlet.volumes";
 
 /// The group of new volumes whose parameters name none.
 pub(crate) const USUAL_GROUP: &str = "csi";
+
+/// How the name begins under which the metadata servers know cephlet's mounts.
+pub(crate) const CLIENT: &str = "cephlet/";
+
+/// The longest name of a host in bytes: `__NEW_UTS_LEN` of the kernel.
+const LONGEST_HOST: usize = 64;
+
+/// The name under which the metadata servers know the mounts of a node. It takes the place of the host's own
+/// name, so that a controller recognizes the mounts of each node, and leaves those of others alone.
+pub(crate) fn client_name(node: &str) -> String {
+    match CLIENT.len() + node.len() <= LONGEST_HOST {
+        true => format!("{CLIENT}{node}"),
+        false => format!("{CLIENT}{}", ids::node_key(node)),
+    }
+}
 
 /// The longest name of a subvolume, group or file system that is accepted. The manager keeps a file
 /// `_GROUP:NAME.meta`.

@@ -7,6 +7,7 @@ use crate::backend::ceph::ClusterAccess;
 use crate::backend::ceph::placement::known;
 use crate::backend::ceph::publication::{NodePublication, PublicationLock};
 use crate::backend::cephfs::context::{Context, may_exist};
+use crate::backend::cephfs::names::client_name;
 use crate::backend::cephfs::publish::{PublishContext, end_publications, publish};
 use crate::backend::{
     AttachedImage, Attachment, Condition, FileTree, NodeContext, NodeDriver, Publication, PublishedBy,
@@ -84,7 +85,8 @@ impl Node {
             options.push("ms_mode=prefer-crc".into());
         }
         let fsid = access.cluster.fsid.clone();
-        Ok(TreeToMount { monitors, user, key, file_system, path, options, fsid, read_only })
+        let client = client_name(&self.here.name);
+        Ok(TreeToMount { monitors, user, key, file_system, path, options, fsid, read_only, client })
     }
 
     /// Publishes the volume to this node, if the controller was not asked to.

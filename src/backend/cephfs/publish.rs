@@ -6,6 +6,7 @@ use crate::backend::ceph::publication::request::{Request, nonce, while_client_wa
 use crate::backend::ceph::publication::{NodePublication, PublicationLock, Stage};
 use crate::backend::cephfs::FS_TYPE;
 use crate::backend::cephfs::context::{Context, Fs, may_exist};
+use crate::backend::cephfs::fence::shut_out_ended;
 use crate::backend::cephfs::parameters::Settings;
 use crate::backend::cephfs::volumes::find::{Found, existing, find};
 use crate::backend::{Publication, PublishedBy, Publisher, Unpublished};
@@ -64,6 +65,7 @@ pub(crate) fn publish(fs: &Fs<'_>, id: &VolumeId, mut wanted: NodePublication) -
     let by = wanted.by;
     let is_enough = |lock: &&PublicationLock| by == PublishedBy::Node || lock.publication.by == by;
     if of_node.into_iter().find(is_enough).is_none() {
+        shut_out_ended(fs, &id.object, &found.subvolume.path)?;
         let request = Request { locks: &*locks, target, volume: id, wanted: &wanted };
         request.lock(Stage::Given)?;
         // From now on the volume cannot be deleted. It may have been a moment before.
@@ -85,10 +87,11 @@ pub(crate) fn publish(fs: &Fs<'_>, id: &VolumeId, mut wanted: NodePublication) -
 
 fn unpublish(fs: &Fs<'_>, id: &VolumeId, node: Option<&str>) -> Result<Unpublished> {
     let is_meant = |lock: &PublicationLock| node.is_none_or(|node| node == lock.publication.node);
-    match end_publications(fs, id, is_meant)? {
-        true => Ok(Unpublished::Done),
-        false if find(fs, id)?.is_some() => Ok(Unpublished::Done),
-        false => Ok(Unpublished::NoVolume),
+    let were_any = end_publications(fs, id, is_meant)?;
+    match find(fs, id)? {
+        Some(found) => shut_out_ended(fs, &id.object, &found.subvolume.path).map(|()| Unpublished::Done),
+        None if were_any => Ok(Unpublished::Done),
+        None => Ok(Unpublished::NoVolume),
     }
 }
 

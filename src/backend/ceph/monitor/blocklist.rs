@@ -10,9 +10,13 @@ use serde_json::Value;
 use super::{Command, Door, question};
 use crate::backend::ceph::{Failure, read_all};
 use crate::clock::timestamp;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exec::{Class, Output};
 
+/// How many years a client is shut out.
+const YEARS: u32 = 10;
+/// An entry that lasts longer than this is left as it is.
+const LASTING: Duration = Duration::from_secs(5 * 365 * 24 * 60 * 60);
 const YEAR: f64 = 365.0 * 24.0 * 60.0 * 60.0;
 /// Beyond the range of the cluster's clocks, in seconds. The cluster turns it into 2106-02-07, an end that no
 /// operator sets by hand.
@@ -115,8 +119,27 @@ impl Door<'_> {
         Ok(rows.into_iter().flatten().filter_map(entry).collect())
     }
 
+    /// Has the cluster shut a client out for years. An entry that lasts long enough stays as it is.
+    pub fn ensure_shut_out(&self, address: &str) -> Result<()> {
+        let is_shut_out = || -> Result<bool> {
+            let until = SystemTime::now() + LASTING;
+            Ok(self.blocklist()?.iter().any(|entry| entry.address == address && entry.until > until))
+        };
+        if is_shut_out()? {
+            return Ok(());
+        }
+        self.shut_out(address, YEARS)?;
+        match is_shut_out()? {
+            true => Ok(()),
+            false => Err(Error::unavailable(format!(
+                "the client at {address} was to be shut out, but is not on the blocklist (`ceph osd blocklist ls`): \
+                 try again"
+            ))),
+        }
+    }
+
     /// Shuts a client out for this many years from now. An earlier entry for it is replaced.
-    pub fn shut_out(&self, address: &str, years: u32) -> Result<()> {
+    pub(super) fn shut_out(&self, address: &str, years: u32) -> Result<()> {
         let command = change("add", address, Some(f64::from(years) * YEAR));
         let added = self.ask_of_any_age(Class::Change, command);
         added.map(drop).map_err(|failure| failure.into_error(format!("shut out the client at {address}")))

@@ -29,6 +29,9 @@ fn words(command: &Command) -> Vec<String> {
     let is_named =
         command.iter().any(|(name, value)| *name == "prefix" && value.as_str().is_some_and(is_named));
     let typed = |(name, value): &(&'static str, Value)| match (*name, typed(value)) {
+        // The daemon takes them, but the table by which `ceph` checks words has none.
+        ("filters", _) => Vec::new(),
+        ("target", text) => vec!["tell".into(), text],
         ("prefix", text) => text.split(' ').map(str::to_string).collect(),
         ("format", text) => vec![format!("--format={text}")],
         (name, text) if is_named => vec![format!("--{name}={text}")],

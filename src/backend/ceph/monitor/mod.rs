@@ -19,7 +19,8 @@ use crate::dispatch::Call;
 use crate::exec::{Class, Output};
 
 /// A command: its `prefix`, then its arguments by name, in the order of Ceph's table (`MonCommands.h`), and
-/// the `format` of its answer. Together they are the JSON that a monitor takes.
+/// the `format` of its answer. Together they are the JSON that a monitor takes. A `target` in front is the
+/// daemon that gets the command in place of a monitor, as `mds.FILE_SYSTEM:RANK`.
 pub type Command = Vec<(&'static str, Value)>;
 
 /// A command that prints JSON.

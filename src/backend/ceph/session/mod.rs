@@ -46,7 +46,7 @@ const LISTING: Duration = Duration::from_secs(600);
 const REST: Duration = Duration::from_secs(600);
 
 /// How the names of commands begin that the manager carries out.
-const OF_MANAGER: [&str; 3] = ["rbd ", "fs subvolume", "fs clone"];
+const OF_MANAGER: [&str; 4] = ["rbd ", "fs subvolume", "fs clone", "mds."];
 
 /// The session, whether it runs or not.
 pub struct Session {

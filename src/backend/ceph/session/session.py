@@ -106,7 +106,7 @@ class Cluster:
     def __init__(self, conf, options):
         self.conf, self.options = conf, options
         self.lock, self.lanes = threading.Lock(), [threading.Lock() for _ in range(LANES)]
-        self.connections, self.former = [None] * CLIENTS, []
+        self.connections, self.former, self.files = [None] * CLIENTS, [], None
         self.failure, self.failed_at = None, 0
         self.work, self.manager = Crew(WORKERS), Crew(MANAGER_WORKERS)
 
@@ -136,7 +136,18 @@ class Cluster:
         """Others may still wait in the former connections, so they are kept."""
         with self.lock:
             self.former += self.connections
-            self.connections = [None] * CLIENTS
+            self.connections, self.files = [None] * CLIENTS, None
+
+    def tell(self, target, command):
+        """A command for a metadata server, which only the library of CephFS sends."""
+        import cephfs
+        connection = self.connected()
+        with self.lock:
+            if self.files is None:
+                self.files = cephfs.LibCephFS(rados_inst=connection)
+                self.files.init()
+            files = self.files
+        return files.mds_command(target.replace("mds.", "", 1), command, "")
 
     def pool(self, name, namespace="", client=0):
         return Pool(self, name, namespace, client)
@@ -904,7 +915,11 @@ def ask(cluster, commands, is_of_manager):
     connection, printed_all, said_all = cluster.connected(), b"", []
     send = connection.mgr_command if is_of_manager else connection.mon_command
     for command in commands:
-        code, printed_now, said = send(json.dumps(command), b"")
+        target = command.pop("target", None)
+        if target:
+            code, printed_now, said = cluster.tell(target, json.dumps(command))
+        else:
+            code, printed_now, said = send(json.dumps(command), b"")
         printed_all += printed_now
         if code:
             said = "Error %s: %s" % (errno.errorcode.get(-code, code), said)

@@ -26,7 +26,8 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewSnapshot) -> Result<Snapshot> {
     let Some(share) = name.claim(&path, &Description::new(&new.name, Placed::default()))? else {
         return find_claimed(fs, new)?.ok_or_else(again);
     };
-    let entry = Entry::new(State::Whole, &fs.context.tag, found.subvolume.size.unwrap_or_default(), None);
+    let entry =
+        Entry::new(State::Whole, &fs.context.identity.tag, found.subvolume.size.unwrap_or_default(), None);
     let taken = fs.subvolumes().take_snapshot(subvolume, &snapshot);
     taken.map_err(|error| name.give_back_after(&share, error))?;
     fs.index().set(&path, &entry)?;

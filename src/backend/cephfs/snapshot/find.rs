@@ -56,7 +56,7 @@ pub(crate) fn find(fs: &Fs<'_>, subvolume: &str, key_and_drawn: &str) -> Result<
         Some(entry) => entry,
         None => {
             let size = fs.subvolumes().info(subvolume)?.and_then(|subvolume| subvolume.size);
-            let entry = Entry::new(State::Whole, &fs.context.tag, size.unwrap_or_default(), None);
+            let entry = Entry::new(State::Whole, &fs.context.identity.tag, size.unwrap_or_default(), None);
             fs.index().set(&path, &entry)?;
             entry
         }

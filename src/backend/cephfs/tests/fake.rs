@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use super::servers::Servers;
 use crate::backend::ceph::locks::{
     BindLocks, LockHolder, LockRequest, LockState, LockTarget, LockTool, Locked,
 };
@@ -59,6 +60,7 @@ struct State {
     is_dead: bool,
     /// How many more times the manager says that its module is not loaded.
     loads_left: usize,
+    servers: Servers,
     /// What another controller does before a step.
     other: Option<(usize, Other)>,
 }
@@ -84,6 +86,17 @@ impl FakeFs {
     /// Starts the manager anew: it says this often that its module is not loaded.
     pub fn restart_manager(&self, loads_left: usize) {
         self.0.lock().loads_left = loads_left;
+    }
+
+    /// These clients mount all subvolumes: their numbers and the names of their hosts.
+    pub fn mount_by(&self, clients: &[(u64, &str)]) {
+        let named = |(id, host): &(u64, &str)| (*id, host.to_string());
+        self.0.lock().servers.clients = clients.iter().map(named).collect();
+    }
+
+    /// The clients that have all subvolumes mounted.
+    pub fn clients(&self) -> Vec<u64> {
+        self.0.lock().servers.clients.iter().map(|(id, _)| *id).collect()
     }
 
     /// Whether the controller was ended.
@@ -203,9 +216,10 @@ impl State {
         let path = format!("{group}/{name}");
         self.load(command)?;
         let absent = || (libc::ENOENT, format!("Error ENOENT: subvolume '{name}' does not exist"));
+        if let Some(answer) = self.servers.carry_out(command) {
+            return Ok(answer);
+        }
         match text(command, "prefix") {
-            "fs ls" => Ok(json!([{"name": "cephfs", "metadata_pool": "meta", "data_pools": ["data"]}])),
-            "df" => Ok(json!({"pools": [{"name": "data", "stats": {"max_avail": 1 << 30, "stored": 0}}]})),
             "fs subvolumegroup ls" => Ok(self.groups.iter().map(|name| json!({ "name": name })).collect()),
             "fs subvolumegroup create" => {
                 self.groups.insert(group);

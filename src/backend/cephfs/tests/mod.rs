@@ -4,12 +4,14 @@
 
 mod copies;
 mod fake;
+mod fences;
+mod servers;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::fake::{FakeFs, Fault};
-use super::context::{Context, Timing};
+use super::context::{Context, Identity, Timing};
 use super::sweep::sweep;
 use crate::backend::ceph::publication::deletion::DeletionTimes;
 use crate::backend::rbd::tests::{ONE, TWO, call};
@@ -45,7 +47,10 @@ fn controller(cluster: &FakeFs, tag: &str) -> Context {
         ..Timing::default()
     };
     let tools = (Arc::new(cluster.clone()) as _, Arc::new(cluster.clone()) as _);
-    Context::new(Arc::new(clusters), tools, (tag.to_string(), "cephlet.test".into()), timing)
+    {
+        let identity = Identity { plugin: "cephlet.test".into(), tag: tag.to_string(), fences: true };
+        Context::new(Arc::new(clusters), tools, identity, timing)
+    }
 }
 
 fn wanted(name: &str, mib: u64) -> NewVolume {

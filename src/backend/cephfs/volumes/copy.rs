@@ -31,7 +31,7 @@ pub(crate) fn find_source(fs: &Fs<'_>, new: &NewVolume, object: &str) -> Result<
         }
         Origin::Volume(id) => {
             let found = find::existing(&there, id)?;
-            let snapshot = names::transient(&fs.context.tag, key_and_drawn(object)?);
+            let snapshot = names::transient(&fs.context.identity.tag, key_and_drawn(object)?);
             let subvolume = id.object.clone();
             (CopyOf { group, subvolume, snapshot }, found.subvolume.size.unwrap_or_default())
         }

@@ -57,7 +57,7 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
             Error::unavailable("another controller made and deleted it during this call: try again")
         });
     };
-    let entry = entry.become_state(State::Whole, &fs.context.tag);
+    let entry = entry.become_state(State::Whole, &fs.context.identity.tag);
     fs.index().set(&path, &entry)?;
     if !name.confirm(&share)? {
         // Another controller may have answered with this one before the name was claimed anew, so it stays.
@@ -76,7 +76,7 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
 /// The subvolume to make, and its entry; for a copy that the same request has begun, that one. The size is
 /// checked before anything is made.
 fn begin(fs: &Fs<'_>, new: &NewVolume, settings: &Settings) -> Result<(String, Entry)> {
-    let tag = &fs.context.tag;
+    let tag = &fs.context.identity.tag;
     if new.source.is_some()
         && let Some((object, entry)) = copy::find_begun(fs, new)?
     {
@@ -144,7 +144,7 @@ fn find_made(fs: &Fs<'_>, object: &str, new: &NewVolume, placed: &Placed) -> Res
     };
     // Others may have finished and deleted it since: the subvolume itself tells.
     let Some(present) = fs.subvolumes().info(object)? else { return Ok(None) };
-    let (tag, size) = (&fs.context.tag, present.size.unwrap_or_default());
+    let (tag, size) = (&fs.context.identity.tag, present.size.unwrap_or_default());
     let request =
         || Some(CreationRequest::new(new, Some(FS_TYPE.to_string()))).filter(|_| new.size.admits(size));
     let entry = known.map(|entry| entry.become_state(State::Whole, tag));

@@ -1,7 +1,8 @@
 //! Deleting a volume.
 //!
 //! `rm` of the manager succeeds while clients use the subvolume, so the volume's lock is taken first, which
-//! no publication holds then. The entry in the index says *deleted* before the subvolume is removed: from
+//! no publication holds then, and the metadata servers are asked for clients that have mounted it without a
+//! publication, if the user may ask them. The entry in the index says *deleted* before the subvolume is removed: from
 //! then on the ID means nothing, and the sweep finishes what a crash leaves. The claim goes after the
 //! subvolume, and the entry last.
 
@@ -9,6 +10,7 @@ use crate::backend::Deleted;
 use crate::backend::ceph::claim::Claim;
 use crate::backend::ceph::locks::LockTarget;
 use crate::backend::ceph::publication::deletion::{Acquired, is_published};
+use crate::backend::cephfs::clients;
 use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::volumes::find::find;
@@ -33,20 +35,40 @@ pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId, snapshots_may_outlive: bool) ->
         (None, _) => deleter.locks.remove_lockable(target).map(|()| Deleted::Absent),
         (Some(_), Some(holders)) => Err(is_published(&holders)),
         (Some(found), None) => {
-            if !snapshots_may_outlive && !fs.subvolumes().snapshots(&id.object)?.is_empty() {
-                deleter.release(target, &format!("volume {id}"));
-                return Err(Error::new(Kind::HasSnapshots, "it has snapshots: delete them first"));
-            }
+            let unused = await_unmounted(fs, &found.subvolume.path)
+                .and_then(|()| if snapshots_may_outlive { Ok(()) } else { refuse_snapshots(fs, &id.object) });
+            unused.inspect_err(|_| deleter.release(target, &format!("volume {id}")))?;
             let size = found.subvolume.size.unwrap_or_default();
-            let entry = found.entry.unwrap_or_else(|| Entry::new(State::Whole, &fs.context.tag, size, None));
+            let entry =
+                found.entry.unwrap_or_else(|| Entry::new(State::Whole, &fs.context.identity.tag, size, None));
             remove_unused(fs, &id.object, &entry).map(|()| Deleted::Gone)
         }
     }
 }
 
+fn refuse_snapshots(fs: &Fs<'_>, object: &str) -> Result<()> {
+    match fs.subvolumes().snapshots(object)?.is_empty() {
+        true => Ok(()),
+        false => Err(Error::new(Kind::HasSnapshots, "it has snapshots: delete them first")),
+    }
+}
+
+/// Waits a moment for clients to go that have just unmounted the path.
+fn await_unmounted(fs: &Fs<'_>, path: &str) -> Result<()> {
+    let (times, mut left) = (&fs.context.timing.deletion, Vec::new());
+    let gone = fs.call.wait_for("its clients to unmount it", times.wait, times.poll, || {
+        left = clients::find(fs, path)?.unwrap_or_default();
+        Ok(left.is_empty().then_some(()))
+    });
+    match gone? {
+        Some(()) => Ok(()),
+        None => Err(clients::is_mounted(fs, &left)),
+    }
+}
+
 /// Removes a subvolume that is no volume for any client, or whose volume is locked.
 pub(crate) fn remove_unused(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
-    fs.index().set(&fs.path(object), &entry.become_state(State::Deleted, &fs.context.tag))?;
+    fs.index().set(&fs.path(object), &entry.become_state(State::Deleted, &fs.context.identity.tag))?;
     finish(fs, object)
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn volume(fs: &Fs<'_>, object: &str, entry: &Entry) -> Volume {
         context: Default::default(),
         fs_type: Some(FS_TYPE.to_string()),
         source: entry.request.as_ref().and_then(|request| request.source.clone()),
-        topology: entry.placed.domains.accessible(&fs.context.plugin),
+        topology: entry.placed.domains.accessible(&fs.context.identity.plugin),
         published: Vec::new(),
         read_only: None,
         condition: None,

@@ -88,7 +88,8 @@ impl Volumes for Context {
         topology: Option<&Map>,
     ) -> Result<Capacity> {
         let settings = Settings::parse(parameters, &Map::new())?;
-        let wishes = topology.map(|segments| Wishes::within(&self.plugin, segments)).unwrap_or_default();
+        let wishes =
+            topology.map(|segments| Wishes::within(&self.identity.plugin, segments)).unwrap_or_default();
         let place = settings.place(&self.clusters)?;
         self.within(call, (&place, &Secrets::default()), |fs| capacity(fs, &settings, &wishes))
     }

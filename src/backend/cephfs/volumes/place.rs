@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 /// both stay empty.
 pub(crate) fn choose(fs: &Fs<'_>, new: &NewVolume, settings: &Settings) -> Result<Placed> {
     let Some(requirement) = &new.topology else { return Ok(Placed::default()) };
-    let wishes = Wishes::new(&fs.context.plugin, requirement);
+    let wishes = Wishes::new(&fs.context.identity.plugin, requirement);
     let asked = asked(fs, settings, &wishes)?;
     let choice = fs.context.domains.choose(&asked, settings.access, None)?;
     Ok(Placed { data_pool: Some(choice.pool), ..choice.placed })
@@ -51,7 +51,7 @@ pub(crate) fn data_pool<'a>(fs: &'a Fs<'_>, named: Option<(&str, &'a str)>) -> R
 /// Refuses a volume that exists, but not where the request asks to reach it from.
 pub(crate) fn suits(fs: &Fs<'_>, new: &NewVolume, placed: &Placed) -> Result<()> {
     let requisite = new.topology.as_ref().map_or(&[][..], |asked| &asked.requisite);
-    match placed.domains.is_reachable_from(&fs.context.plugin, requisite) {
+    match placed.domains.is_reachable_from(&fs.context.identity.plugin, requisite) {
         true => Ok(()),
         false => Err(Error::already_exists(format!(
             "it exists, reachable from {} only, which is none of the domains that are asked for: take another name, \

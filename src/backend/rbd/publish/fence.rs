@@ -15,18 +15,12 @@
 //! hour. cephlet never removes such an entry: every mapping is a new client, which an old entry does not keep
 //! out.
 
-use std::time::{Duration, SystemTime};
-
+use crate::backend::ceph::monitor::Door;
 use crate::backend::ceph::publication::{NodePublication, PublicationLock, Stage};
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::header_lock::clients::{Client, Clients, KnownClient, note_shut_out};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Watcher};
 use crate::error::{Error, Result};
-
-/// How many years a client is shut out.
-const YEARS: u32 = 10;
-/// An entry that lasts longer than this is left as it is.
-const LASTING: Duration = Duration::from_secs(5 * 365 * 24 * 60 * 60);
 
 /// Shuts out the clients of all publications that have ended. Returns the recorded clients.
 pub(crate) fn shut_out_ended(pool: &Pool<'_>, image: &str) -> Result<Clients> {
@@ -87,7 +81,7 @@ fn shut_out(pool: &Pool<'_>, image: &str, known: &KnownClient) -> Result<()> {
         let Client { node, address, .. } = client;
         format!("node {node:?} has not given back image {image} of {}: its client at {address}", pool.at)
     };
-    let is_out = ensure_shut_out(pool, &client.address);
+    let is_out = monitors(pool).ensure_shut_out(&client.address);
     is_out
         .and_then(|()| await_no_watch(pool, image, &client.address))
         .map_err(|error| error.context(format_args!("{} must be shut out first", lost())))?;
@@ -95,25 +89,8 @@ fn shut_out(pool: &Pool<'_>, image: &str, known: &KnownClient) -> Result<()> {
     note_shut_out(pool, image, known)
 }
 
-/// Has the cluster shut a client out for years. An entry that lasts long enough stays as it is.
-fn ensure_shut_out(pool: &Pool<'_>, address: &str) -> Result<()> {
-    let monitors = pool.context.tool.monitors().of(pool.call, &pool.at.access);
-    let is_shut_out = || -> Result<bool> {
-        let until = SystemTime::now() + LASTING;
-        let entries = monitors.blocklist()?;
-        Ok(entries.iter().any(|entry| entry.address == address && entry.until > until))
-    };
-    if is_shut_out()? {
-        return Ok(());
-    }
-    monitors.shut_out(address, YEARS)?;
-    match is_shut_out()? {
-        true => Ok(()),
-        false => Err(Error::unavailable(format!(
-            "the client at {address} was to be shut out, but is not on the blocklist (`ceph osd blocklist ls`): \
-             try again"
-        ))),
-    }
+fn monitors<'a>(pool: &Pool<'a>) -> Door<'a> {
+    pool.context.tool.monitors().of(pool.call, &pool.at.access)
 }
 
 /// A client that is shut out loses its watch as soon as the OSDs have heard of the entry.
@@ -178,7 +155,7 @@ pub(crate) fn shut_out_dead_owner(pool: &Pool<'_>, image: &str) -> Result<Owner>
         (None, Some(address)) => {
             let at = pool.at;
             log::warn!("image {image} of {at}: the owner of its lock at {address} is gone, and is shut out");
-            ensure_shut_out(pool, &address).map(|()| Owner::NoDanger)
+            monitors(pool).ensure_shut_out(&address).map(|()| Owner::NoDanger)
         }
         (found, _) => Ok(found.unwrap_or(Owner::NoDanger)),
     }

@@ -1,0 +1,133 @@
+//! The clients of a volume, as the metadata servers know them. Each mount has a session with a metadata
+//! server, which has the path of the mount's root. A client that has mounted a directory above or below the
+//! volume does not show.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::slice;
+
+use serde::Deserialize;
+
+use crate::backend::ceph::monitor::{Command, question};
+use crate::backend::ceph::{Failure, read};
+use crate::backend::cephfs::context::Fs;
+use crate::backend::cephfs::names::{CLIENT, client_name};
+use crate::error::{Error, Result};
+use crate::exec::Class;
+
+/// A client that has a volume mounted.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct FsClient {
+    /// Its number: `client.ID`.
+    id: u64,
+    entity: Entity,
+    #[serde(rename = "client_metadata")]
+    about: About,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct Entity {
+    addr: Address,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct Address {
+    /// `10.0.0.7:0`
+    addr: String,
+    nonce: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+struct About {
+    #[serde(default)]
+    root: String,
+    #[serde(default)]
+    hostname: String,
+    #[serde(default)]
+    entity_id: String,
+}
+
+impl FsClient {
+    /// Its address, as the blocklist names it: `10.0.0.7:0/1234567`.
+    pub fn address(&self) -> String {
+        let Address { addr, nonce } = &self.entity.addr;
+        format!("{addr}/{nonce}")
+    }
+
+    /// Whether cephlet has mounted it for this node.
+    pub fn is_of(&self, node: &str) -> bool {
+        self.about.hostname == client_name(node)
+    }
+
+    /// Whether cephlet has mounted it, for any node.
+    pub fn is_ours(&self) -> bool {
+        self.about.hostname.starts_with(CLIENT)
+    }
+}
+
+impl fmt::Display for FsClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} (client.{}, user {:?})", self.about.hostname, self.id, self.about.entity_id)
+    }
+}
+
+/// The clients that have this path mounted; None if the user may not ask for them.
+pub(crate) fn find(fs: &Fs<'_>, path: &str) -> Result<Option<Vec<FsClient>>> {
+    let mut found = Vec::new();
+    for rank in ranks(fs)? {
+        match sessions(fs, rank, path) {
+            Ok(printed) => {
+                let all = read::<Vec<FsClient>>("ceph tell mds session ls", &printed)?;
+                found.extend(all.into_iter().filter(|client| client.about.root == path));
+            }
+            Err(failure) if failure.status() == Some(libc::EACCES) => return Ok(None),
+            // The rank has failed, or was stopped, since it was listed.
+            Err(failure) if failure.status() == Some(libc::ENOENT) => {}
+            Err(failure) => return Err(failure.into_error("ask which clients have it mounted")),
+        }
+    }
+    Ok(Some(found))
+}
+
+/// The error for a volume that these clients have mounted.
+pub(crate) fn is_mounted(fs: &Fs<'_>, clients: &[FsClient]) -> Error {
+    let named: Vec<String> = clients.iter().map(FsClient::to_string).collect();
+    Error::precondition(format!(
+        "it is mounted on {}: unmount it there; a client that is dead ends by itself within minutes, or by `ceph tell \
+         mds.{}:0 client evict id=ID`",
+        named.join(", "),
+        fs.place.pool
+    ))
+}
+
+/// The active metadata servers, by number.
+fn ranks(fs: &Fs<'_>) -> Result<Vec<u32>> {
+    #[derive(Deserialize)]
+    struct Shown {
+        mdsmap: Map,
+    }
+    #[derive(Deserialize)]
+    struct Map {
+        up: BTreeMap<String, u64>,
+    }
+    let mut command = question("fs get", None);
+    command.insert(1, ("fs_name", fs.place.pool.as_str().into()));
+    let printed = ask(fs, command).map_err(|failure| {
+        failure.into_error(format_args!("look for the metadata servers of {:?}", fs.place.pool))
+    })?;
+    let up = read::<Shown>("ceph fs get", &printed)?.mdsmap.up;
+    Ok(up.keys().filter_map(|name| name.strip_prefix("mds_")?.parse().ok()).collect())
+}
+
+fn sessions(fs: &Fs<'_>, rank: u32, path: &str) -> Result<Vec<u8>, Failure> {
+    let target = format!("mds.{}:{rank}", fs.place.pool);
+    let mut command = question("session ls", None);
+    command.insert(0, ("target", target.into()));
+    command.insert(2, ("filters", vec![format!("client_metadata.root={path}")].into()));
+    ask(fs, command)
+}
+
+fn ask(fs: &Fs<'_>, command: Command) -> Result<Vec<u8>, Failure> {
+    let monitors = fs.context.monitors.of(fs.call, &fs.registry.access);
+    monitors.ask(Class::Question, slice::from_ref(&command)).map(|output| output.stdout)
+}

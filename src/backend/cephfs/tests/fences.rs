@@ -1,0 +1,70 @@
+//! Clients that have a volume mounted when it is deleted, or when its publication ends.
+
+use super::*;
+
+const LOST: (u64, &str) = (41, "cephlet/n1");
+const OTHER: (u64, &str) = (42, "cephlet/n2");
+const STRANGER: (u64, &str) = (43, "admins-host");
+
+fn unpublish(context: &Context, id: &VolumeId, node: &str) -> Result<Unpublished> {
+    context.unpublish(&call(), id, Some(node), &Secrets::default())
+}
+
+/// The same for any number of nodes that write.
+fn share(context: &Context, id: &VolumeId, node: &str) -> Result<Map> {
+    let capability = Capability { mode: Mode::MultiNodeMultiWriter, ..capability() };
+    context.publish(
+        &call(),
+        id,
+        &Publication { node: node.into(), capability, read_only: false },
+        &Secrets::default(),
+    )
+}
+
+#[test]
+fn a_volume_that_a_client_has_mounted_without_a_publication_is_not_deleted() {
+    let cluster = FakeFs::default();
+    let ours = controller(&cluster, ONE);
+    let id = create(&ours, "a", 8).unwrap().id;
+    cluster.mount_by(&[STRANGER]);
+    let refused = delete(&ours, &id).unwrap_err();
+    assert!(refused.kind() == Kind::Precondition && refused.message().contains("admins-host"), "{refused}");
+    cluster.mount_by(&[]);
+    publish(&ours, &id, "n1").unwrap();
+    assert_eq!(unpublish(&ours, &id, "n1").unwrap(), Unpublished::Done);
+    assert_eq!(delete(&ours, &id).unwrap(), Deleted::Gone);
+    assert_eq!((cluster.subvolumes(), cluster.rest()), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn the_mounts_of_a_lost_node_are_shut_out_and_no_others() {
+    let cluster = FakeFs::default();
+    let ours = controller(&cluster, ONE);
+    let id = create(&ours, "a", 8).unwrap().id;
+    share(&ours, &id, "n1").unwrap();
+    share(&ours, &id, "n2").unwrap();
+    cluster.mount_by(&[LOST, OTHER, STRANGER]);
+    assert_eq!(unpublish(&ours, &id, "n1").unwrap(), Unpublished::Done);
+    assert_eq!(cluster.clients(), [42, 43]);
+}
+
+#[test]
+fn wherever_the_controller_dies_the_next_node_gets_the_volume_after_the_lost_one_is_shut_out() {
+    for (step, fault) in (1..STEPS).flat_map(|step| FAULTS.map(|fault| (step, fault))) {
+        let cluster = FakeFs::default();
+        let dying = controller(&cluster, ONE);
+        let id = create(&dying, "a", 8).unwrap().id;
+        publish(&dying, &id, "n1").unwrap();
+        cluster.mount_by(&[LOST, STRANGER]);
+        cluster.fail_at(step, fault);
+        let _ = unpublish(&dying, &id, "n1");
+        cluster.restart();
+        let again = controller(&cluster, TWO);
+        if publish(&again, &id, "n2").is_ok() {
+            assert_eq!(cluster.clients(), [43], "UNSAFE: {fault:?} at step {step}");
+        }
+        assert_eq!(unpublish(&again, &id, "n1").unwrap(), Unpublished::Done);
+        publish(&again, &id, "n2").unwrap();
+        assert_eq!(cluster.clients(), [43], "UNSAFE: {fault:?} at step {step}");
+    }
+}
