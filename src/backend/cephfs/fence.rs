@@ -22,6 +22,10 @@ use crate::error::{Error, Result};
 /// How long the servers may need to end a client that is shut out.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
+/// What the user may lack, beside the right to look.
+const RIGHT: &str = "the controller's user needs `mon 'allow r, allow command \"osd blocklist\"'` for that; with \
+                     CEPHLET_FENCE=off no client is shut out";
+
 /// Shuts out the mounts of a subvolume, at this path, by nodes that it is not published to.
 pub(crate) fn shut_out_ended(fs: &Fs<'_>, object: &str, path: &str) -> Result<()> {
     if !fs.context.identity.fences {
@@ -40,7 +44,7 @@ pub(crate) fn shut_out_ended(fs: &Fs<'_>, object: &str, path: &str) -> Result<()
         let lost = format!("a node has not given back subvolume {object}: its client {client}");
         monitors
             .ensure_shut_out(&client.address())
-            .map_err(|error| error.context(format_args!("{lost} must be shut out first")))?;
+            .map_err(|error| error.context(format_args!("{lost} must be shut out first")).hint(RIGHT))?;
         log::warn!("{lost} at {} is shut out", client.address());
     }
     let gone = call.wait_for("clients that are shut out to end", ENDS_WITHIN, times.poll, &mut are_gone)?;

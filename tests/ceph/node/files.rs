@@ -23,8 +23,13 @@ struct Nodes {
 
 impl Nodes {
     fn new() -> Self {
+        Self::under("cephlet-fs")
+    }
+
+    /// The same with a controller as this user.
+    fn under(user: &str) -> Self {
         let group = Group::new();
-        let controller = group.setup_of(0).set("CEPHLET_SERVICES", "controller").start();
+        let controller = group.setup_as(0, user).set("CEPHLET_SERVICES", "controller").start();
         let node = |number| group.setup_as(number, "cephlet-fs-node").set("CEPHLET_SERVICES", "node").start();
         let nodes = [node(1), node(2)];
         Self { group, controller, nodes }
@@ -112,6 +117,36 @@ fn two_nodes_write_a_volume_and_read_each_other() {
 
     it.unmount(&id, 0, "target");
     assert_eq!(fs::read_to_string(two.join("from-one")).expect("read"), "one");
+    it.unmount(&id, 1, "target");
+    it.delete(&id);
+}
+
+#[test]
+fn a_lost_node_is_shut_out_before_the_next_one_writes() {
+    let it = Nodes::under("cephlet-fs-looks");
+    let alone = mount("");
+    let id = it.make("one", 64, &alone);
+    it.mount(&id, 0, &alone, "target").expect("mount");
+    let [lost, next] = [0, 1].map(|node| it.path(node, "target"));
+    fs::write(lost.join("first"), "one").expect("write");
+    let mut open = fs::File::create(lost.join("open")).expect("create");
+    let taken = unpublish_from(&id, "node-1");
+    it.controller.client().controller_unpublish_volume(&taken).expect("take back from a node that is lost");
+    it.mount(&id, 1, &alone, "target").expect("mount");
+    fs::write(next.join("second"), "two").expect("write");
+    let late = open.write_all(b"late").and_then(|()| open.sync_all());
+    assert!(late.is_err() && fs::write(lost.join("first"), "late").is_err(), "UNSAFE: a lost node writes");
+    assert_eq!(fs::read_to_string(next.join("first")).expect("read"), "one");
+    drop(open);
+    it.unmount(&id, 0, "target");
+    it.controller
+        .client()
+        .controller_publish_volume(&wire::ControllerPublishVolumeRequest {
+            volume_capability: MessageField::some(alone),
+            ..publish_to(&id, "node-2")
+        })
+        .expect("node-2 has it still");
+    assert_eq!(fs::read_to_string(next.join("second")).expect("read"), "two");
     it.unmount(&id, 1, "target");
     it.delete(&id);
 }
