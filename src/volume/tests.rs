@@ -193,6 +193,7 @@ fn stage_block(volume: &VolumeTarget, staging_path: &str, mode: Mode, told: Map)
         volume: volume.clone(),
         staging_path: staging_path.to_string(),
         capability: Capability { access: Access::Block, mode },
+        mount_group: None,
         volume_context: Map::new(),
         publish_context: told,
         secrets: Secrets::default(),

@@ -45,6 +45,9 @@ pub struct NodeRecord {
     /// Work on its file system that was begun and is not known to have ended.
     #[serde(rename = "begun", default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<BegunWork>,
+    /// The group that its root was given to.
+    #[serde(rename = "mount_group", default, skip_serializing_if = "Option::is_none")]
+    pub mount_group: Option<u32>,
     /// Fields that this release does not know.
     #[serde(flatten)]
     pub unknown: Unknown,
@@ -261,6 +264,7 @@ impl Operations {
             published: PublishedBy::Controller,
             attached: AttachedImage::default(),
             begun: None,
+            mount_group: None,
             unknown: Unknown::new(),
         }
     }
@@ -351,6 +355,7 @@ mod tests {
             published: PublishedBy::Node,
             attached: AttachedImage { image: "10ab".into(), publication: "0123".into() },
             begun: None,
+            mount_group: None,
             unknown: Unknown::new(),
         };
         let uses = serde_json::json!([

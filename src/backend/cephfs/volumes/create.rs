@@ -42,7 +42,7 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
     let (path, size) = (fs.path(&object), entry.size);
     fs.index().set(&path, &entry)?;
     let made = match entry.copy_of {
-        None => make(fs, &object, &NewSubvolume { size, ..settings.layout }),
+        None => make(fs, &object, &NewSubvolume { size, owner: settings.root.owner, ..settings.layout }),
         Some(_) => copy::make(fs, &object, &entry, settings.layout.pool.as_deref()),
     };
     made.map_err(|error| forget_refused(fs, &object, &entry, error))?;
