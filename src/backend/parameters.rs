@@ -22,6 +22,11 @@ pub struct RootSettings {
 }
 
 impl RootSettings {
+    /// Whether a parameter is about the root.
+    pub fn is_about(key: &str) -> bool {
+        ROOT.contains(&key)
+    }
+
     /// Takes in a parameter about the root; others are passed over.
     pub(super) fn set(&mut self, key: &str, value: &str) -> Result<()> {
         match key {
@@ -49,7 +54,7 @@ impl RootSettings {
 
 /// The parameters about the root, for a context.
 pub(super) fn about_root(parameters: &Map) -> Map {
-    let is_meant = |key: &String| ROOT.contains(&key.as_str());
+    let is_meant = |key: &String| RootSettings::is_about(key);
     parameters
         .iter()
         .filter(|(key, _)| is_meant(key))

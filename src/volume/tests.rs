@@ -73,7 +73,13 @@ impl Scene {
     }
 
     pub(crate) fn create(&self) -> VolumeId {
-        let new = self.operations.plan_creation(request()).unwrap();
+        self.create_with(&[])
+    }
+
+    pub(crate) fn create_with(&self, parameters: &[(&str, &str)]) -> VolumeId {
+        let mut request = request();
+        request.parameters.extend(parameters.iter().map(|(key, value)| (key.to_string(), value.to_string())));
+        let new = self.operations.plan_creation(request).unwrap();
         self.operations.create(&Call::internal("test"), &new).unwrap().id
     }
 

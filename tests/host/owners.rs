@@ -62,8 +62,15 @@ fn without_parameters_the_root_is_of_root_and_a_volume_context_can_say_otherwise
     put_in_use(&volume, "");
     assert_eq!(owner(&daemon.path("target")), (0, 0, 0o755));
     take_back(&volume);
+    let context = map(&[("fsType", "ext4"), ("uid", "5")]);
+    let question = wire::ValidateVolumeCapabilitiesRequest {
+        volume_context: context.clone(),
+        ..validate(&volume.id, mount("ext4"))
+    };
+    let verdict = volume.client.validate_volume_capabilities(&question).expect("validate");
+    assert!(verdict.confirmed.is_some(), "{verdict:?}");
     let request = wire::NodeStageVolumeRequest {
-        volume_context: map(&[("fsType", "ext4"), ("uid", "5")]),
+        volume_context: context,
         ..stage(&volume.id, &daemon.text("stage"), mount("ext4"))
     };
     volume.client.node_stage_volume(&request).expect("stage what was registered");

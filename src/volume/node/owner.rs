@@ -76,3 +76,61 @@ pub(crate) fn enter_group(
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::csi::{Map, Mode};
+    use crate::dispatch::Call;
+    use crate::secrets::Secrets;
+    use crate::volume::request::Capability;
+    use crate::volume::tests::Scene;
+
+    fn map(pairs: &[(&str, &str)]) -> Map {
+        pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+    }
+
+    /// The user that owns the root, as the contexts of a request say.
+    fn uid(scene: &Scene, id: &VolumeId, made_with: &Map, publish: &Map) -> Option<u32> {
+        let (operations, call, secrets) = (&scene.operations, Call::internal("test"), Secrets::default());
+        let access = Access::Mount { fs_type: String::new(), flags: Vec::new() };
+        let capability = Capability { access, mode: Mode::SingleNodeWriter };
+        let (capability, secrets) = (&capability, &secrets);
+        let context = NodeContext { volume: made_with, publish, secrets, capability, read_only: false };
+        let backend = operations.backends.for_place(&id.place).unwrap();
+        let volume = operations.on_node(&call, id, backend.as_ref()).unwrap();
+        operations.root_settings(&volume, &context).unwrap().owner.uid
+    }
+
+    #[test]
+    fn the_owner_is_told_by_the_controller_or_the_orchestrator_or_is_looked_up() {
+        let scene = Scene::new();
+        let id = scene.create_with(&[("uid", "65534")]);
+        let (told, empty) = (scene.publish_to(&id, "n1"), Map::new());
+        assert_eq!(uid(&scene, &id, &empty, &told), Some(65534));
+        assert_eq!(
+            uid(&scene, &id, &map(&[("uid", "5")]), &told),
+            Some(65534),
+            "the controller knows better"
+        );
+        assert_eq!(uid(&scene, &id, &map(&[("uid", "5")]), &empty), Some(5), "it was registered so");
+        assert_eq!(uid(&scene, &id, &empty, &empty), Some(65534), "the controller was skipped");
+    }
+
+    #[test]
+    fn a_group_gives_way_to_another_only_where_nothing_uses_it() {
+        let scene = Scene::new();
+        let id = scene.create();
+        let entered = |present, asked, others| {
+            let mut record = NodeRecord { mount_group: present, ..scene.operations.unrecorded(&id) };
+            let entered = enter_group(&id, &mut record, asked, (others, Kind::AlreadyExists));
+            entered.map(|()| record.mount_group).map_err(|error| error.kind())
+        };
+        assert_eq!(entered(None, Some(1), true), Ok(Some(1)));
+        assert_eq!(entered(Some(1), None, true), Ok(Some(1)));
+        assert_eq!(entered(Some(1), Some(1), true), Ok(Some(1)));
+        assert_eq!(entered(Some(1), Some(2), false), Ok(Some(2)));
+        assert_eq!(entered(Some(1), Some(2), true), Err(Kind::AlreadyExists));
+    }
+}
