@@ -1,5 +1,5 @@
-//! Who owns the root of a mounted file system, and the group that shares it. Nothing is changed for a use that
-//! only reads.
+//! Who owns the root of a mounted file system, and the group that shares it. Nothing is changed for a use
+//! that only reads.
 //!
 //! The owner belongs to a new file system, which its root shows ([`give`](crate::sys::owner::give)): the
 //! journal of the node that formatted it may be lost, or the volume may go on to another node meanwhile.

@@ -3,9 +3,6 @@
 //! A record names what is ours: it is written before anything is made and removed after everything is gone.
 //! The present state always comes from the kernel, never from the record.
 
-use std::collections::HashSet;
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -14,7 +11,6 @@ use crate::backend::{AttachedImage, PublishedBy};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::journal::{Change, Table};
-use crate::sys::file;
 use crate::volume::Operations;
 use crate::volume::request::{Access, Capability, Mode};
 
@@ -290,35 +286,6 @@ impl Operations {
     pub fn node_records(&self) -> Vec<(String, NodeRecord)> {
         let decode = |(key, value): (String, Value)| NodeRecord::decode(value).map(|record| (key, record));
         self.journal.entries(Table::Volumes).into_iter().filter_map(decode).collect()
-    }
-
-    /// What is made for a path of a volume: nothing if the path exists. Directories above it that were made
-    /// for other paths are removed with the last of these paths.
-    pub(crate) fn what_is_made_for(&self, path: impl AsRef<Path>) -> Made {
-        let path = path.as_ref();
-        if !file::is_absent(path) {
-            return Made::default();
-        }
-        let records = self.node_records();
-        let made: HashSet<&Path> = records
-            .iter()
-            .flat_map(|(_, record)| &record.uses)
-            .flat_map(|it| it.made.parents.iter().map(Path::new))
-            .collect();
-        let goes_with_it = |above: &&Path| made.contains(*above) || file::is_absent(above);
-        let above = path.ancestors().skip(1).filter(goes_with_it);
-        let mut parents: Vec<_> = above.map(|above| above.display().to_string()).collect();
-        parents.reverse();
-        Made { itself: true, parents }
-    }
-
-    /// Enters what is made for a target into its record. A path that was left behind stays ours.
-    pub(crate) fn enter_what_is_made(&self, record: &mut NodeRecord, path: &str) {
-        if let Some(target) = record.uses.iter_mut().find(|it| !it.is_staging() && it.path == path)
-            && file::is_absent(Path::new(path))
-        {
-            target.made = self.what_is_made_for(path);
-        }
     }
 
     /// Writes a record; durable when Ok.
