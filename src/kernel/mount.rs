@@ -132,8 +132,8 @@ impl Kernel {
     }
 
     /// Gives the root of the file system mounted at `root` to its owner ([`give`](crate::sys::owner::give)),
-    /// and lets a group write to it ([`share`](crate::sys::owner::share)). A walk through all of its files has
-    /// no deadline: a client that asks again waits for the same one.
+    /// and lets a group write to it ([`share`](crate::sys::owner::share)). A walk through all of its files
+    /// has no deadline: a client that asks again waits for the same one.
     ///
     /// # Errors
     /// Failures of the system.

@@ -322,7 +322,7 @@ mod tests {
             published: PublishedBy::Node,
             attached: AttachedImage { image: "10ab".into(), publication: "0123".into() },
             begun: None,
-            mount_group: None,
+            mount_group: Some(100),
             unknown: Unknown::new(),
         };
         let uses = serde_json::json!([
@@ -338,7 +338,7 @@ mod tests {
         for access in [Access::Block, record.access.clone()] {
             let record = NodeRecord { access, ..record.clone() };
             let value = record.encode().expect("encodes");
-            assert_eq!(value["uses"], uses);
+            assert_eq!((&value["uses"], &value["mount_group"]), (&uses, &100.into()));
             assert_eq!(NodeRecord::decode(value), Some(record));
         }
     }
