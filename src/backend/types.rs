@@ -66,6 +66,8 @@ pub struct PlacementRequest<'a> {
 pub enum Placement {
     /// The volume will live here.
     At(Place),
+    /// The volume will live here; topology chooses the pool for its data while it is made.
+    Within(Place),
     /// Topology chooses the volume's pool while it is made; its name is registered here.
     Registered(Place),
 }
@@ -75,7 +77,8 @@ pub enum Placement {
 pub struct NewVolume {
     /// The place, as [`Backend::place`](super::Backend::place) returned it.
     pub place: Place,
-    /// The topology that chooses the pool during creation, if any; then the name is registered at `place`.
+    /// The topology that chooses the pool during creation, if any; the name is registered at `place` then, or
+    /// the volume lives there anyway.
     pub topology: Option<TopologyRequirement>,
     /// The object's name there.
     pub object: String,

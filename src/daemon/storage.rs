@@ -59,7 +59,12 @@ pub(super) fn backends(
         let (tools, layout) = ((programs.clone(), Arc::clone(processes) as _), layout.clone());
         let mount_point = Box::new(move |key: &str| layout.mount_point(key));
         let here = ThisNode { name: config.node_id.clone(), mount_point };
-        backends.push(Arc::new(CephFs::new(Arc::clone(clusters), tools, (tag()?, here), queue)));
+        backends.push(Arc::new(CephFs::new(
+            Arc::clone(clusters),
+            tools,
+            ((tag()?, config.name.clone()), here),
+            queue,
+        )));
     }
     Ok(Backends::new(backends))
 }

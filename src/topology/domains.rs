@@ -71,6 +71,19 @@ impl Domains {
         own.chain(self.each().map(|it| BTreeMap::from([(it.takeover_key(plugin), TAKEN.to_string())])))
             .collect()
     }
+
+    /// Whether something in these domains can be reached from at least one of the requisite topologies. A
+    /// topology without a label of this plugin does not count; if none counts, the answer is yes.
+    pub fn is_reachable_from(&self, plugin: &str, requisite: &[BTreeMap<String, String>]) -> bool {
+        let ways = self.accessible(plugin);
+        let reaches = |from: &BTreeMap<String, String>| {
+            let has_all =
+                |way: &BTreeMap<String, String>| way.iter().all(|(key, value)| from.get(key) == Some(value));
+            Self::of_segments(plugin, from).in_common(self).is_some() || ways.iter().any(has_all)
+        };
+        let says_nothing = |from: &BTreeMap<String, String>| Self::of_segments(plugin, from).is_empty();
+        self.is_empty() || requisite.iter().all(says_nothing) || requisite.iter().any(reaches)
+    }
 }
 
 impl FromStr for Domains {

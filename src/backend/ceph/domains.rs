@@ -199,12 +199,27 @@ pub(crate) struct Asked<'a> {
     pub wishes: &'a Wishes,
     /// The pool if no source names the domain of any pool.
     pub otherwise: &'a str,
+    /// The data pools of the file system that the volume is in; None for an image, which may be in any pool
+    /// that the cluster's entry allows.
+    pub among: Option<&'a [String]>,
 }
 
 impl Asked<'_> {
     /// The pool that would take the data.
     fn data_pool<'p>(&'p self, pool: &'p DomainPool) -> &'p str {
         pool.data_pool.as_deref().or(self.data_pool).unwrap_or(&pool.name)
+    }
+
+    /// The application of the pools, by which the cluster keeps their labels.
+    fn application(&self) -> &'static str {
+        if self.among.is_some() { "cephfs" } else { "rbd" }
+    }
+
+    fn admits(&self, pool: &DomainPool) -> bool {
+        self.among.map_or_else(
+            || self.monitors.access.cluster.allows_pool(&pool.name),
+            |it| it.contains(&pool.name),
+        )
     }
 }
 
@@ -249,7 +264,7 @@ impl DomainPools {
     }
 
     /// The pools, of which some fit. If none does, the labels are read again: one may be new.
-    fn fitting(&self, asked: &Asked<'_>) -> Result<Arc<Vec<DomainPool>>> {
+    fn fitting(&self, asked: &Asked<'_>) -> Result<Vec<DomainPool>> {
         let fits = |pools: &[DomainPool]| asked.wishes.rounds(pools).iter().any(|it| !it.pools.is_empty());
         let pools = self.all(asked)?;
         if fits(&pools) {
@@ -261,27 +276,28 @@ impl DomainPools {
     }
 
     /// The pools of the first source that names any. If none does, the usual pool, reachable from everywhere.
-    fn all(&self, asked: &Asked<'_>) -> Result<Arc<Vec<DomainPool>>> {
+    fn all(&self, asked: &Asked<'_>) -> Result<Vec<DomainPool>> {
         let cluster = &asked.monitors.access.cluster;
         for told in [asked.constrained, &cluster.domain_pools] {
+            // The entry of the cluster names pools of images and of file systems.
+            let told: Vec<_> = told.iter().filter(|pool| asked.admits(pool)).cloned().collect();
             if !told.is_empty() {
-                return Ok(Arc::new(told.to_vec()));
+                return Ok(told);
             }
         }
         let ask = || {
-            let pools = asked.monitors.pools("rbd")?;
-            let labelled = pools.iter().filter_map(labelled);
-            let (allowed, others): (Vec<_>, Vec<_>) =
-                labelled.partition(|pool| cluster.allows_pool(&pool.name));
-            match allowed.is_empty() && !others.is_empty() {
-                true => Err(not_allowed(&cluster.name, &others)),
-                false => Ok(Arc::new(allowed)),
-            }
+            let pools = asked.monitors.pools(asked.application())?;
+            Ok(Arc::new(pools.iter().filter_map(labelled).collect()))
         };
-        let pools = self.labelled.get_or_ask(cluster.name.clone(), ask)?;
+        let labelled = self.labelled.get_or_ask(cluster.name.clone(), ask)?;
+        let (admitted, others): (Vec<_>, Vec<_>) = labelled.iter().cloned().partition(|it| asked.admits(it));
         let usual =
             || DomainPool { name: asked.otherwise.into(), data_pool: None, domains: Domains::default() };
-        Ok(if pools.is_empty() { Arc::new(vec![usual()]) } else { pools })
+        match (admitted.is_empty(), others.is_empty() || asked.among.is_some()) {
+            (false, _) => Ok(admitted),
+            (true, true) => Ok(vec![usual()]),
+            (true, false) => Err(not_allowed(&cluster.name, &others)),
+        }
     }
 
     /// Draws one of the pools, weighted by their free space; None if all are full, or there are none. If

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::backend::Served;
 use crate::backend::ceph::cache::Cache;
 use crate::backend::ceph::claim::Name;
+use crate::backend::ceph::domains::DomainPools;
 use crate::backend::ceph::locks::LockTarget;
 use crate::backend::ceph::objects::BindObjects;
 use crate::backend::ceph::placement::known;
@@ -70,7 +71,11 @@ pub(crate) struct Context {
     pub objects: Arc<dyn BindObjects>,
     /// The tag of this controller.
     pub tag: String,
+    /// The plugin's name, with which the keys of its topology begin.
+    pub plugin: String,
     pub timing: Timing,
+    /// What topology remembers of pools.
+    pub domains: DomainPools,
     file_systems: Cache<String, Arc<Vec<FileSystem>>>,
 }
 
@@ -89,10 +94,11 @@ impl Context {
     pub fn new(
         clusters: Arc<Clusters>,
         (monitors, objects): (Arc<dyn Monitors>, Arc<dyn BindObjects>),
-        tag: String,
+        (tag, plugin): (String, String),
         timing: Timing,
     ) -> Self {
-        Self { clusters, monitors, objects, tag, timing, file_systems: Cache::for_at_most(REMEMBERED) }
+        let (domains, file_systems) = (DomainPools::default(), Cache::for_at_most(REMEMBERED));
+        Self { clusters, monitors, objects, tag, plugin, timing, domains, file_systems }
     }
 
     /// The place as locks name it: a cluster may have several names, and a request may leave the file system

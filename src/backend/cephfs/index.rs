@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::ceph::objects::ObjectTool;
 use crate::backend::cephfs::names::INDEX;
-use crate::backend::creation_record::{CreationRequest, Unknown, VERSION, read_shared, to_bytes};
+use crate::backend::creation_record::{CreationRequest, Placed, Unknown, VERSION, read_shared, to_bytes};
 use crate::error::{Error, Kind, Result};
 
 /// How far a volume is.
@@ -63,6 +63,9 @@ pub(crate) struct Entry {
     /// The snapshot that the volume is copied from, while it is being made.
     #[serde(rename = "copy_of", default, skip_serializing_if = "Option::is_none")]
     pub copy_of: Option<CopyOf>,
+    /// What topology chose for the volume.
+    #[serde(flatten)]
+    pub placed: Placed,
     /// Fields that this release does not know.
     #[serde(flatten)]
     unknown: Unknown,
@@ -71,9 +74,9 @@ pub(crate) struct Entry {
 impl Entry {
     /// An entry by the controller with this tag, from now on.
     pub fn new(state: State, tag: &str, size: u64, request: Option<CreationRequest>) -> Self {
+        let (controller, copy_of, placed) = (tag.to_string(), None, Placed::default());
         let unknown = Unknown::new();
-        let (controller, copy_of) = (tag.to_string(), None);
-        Self { version: VERSION, state, controller, since: now(), size, request, copy_of, unknown }
+        Self { version: VERSION, state, controller, since: now(), size, request, copy_of, placed, unknown }
     }
 
     /// The same volume in another state, from now on.
@@ -89,6 +92,11 @@ impl Entry {
     /// The same volume, for which nothing is left that was made for its copy.
     pub fn tidied(self) -> Self {
         Self { copy_of: None, ..self }
+    }
+
+    /// The same volume, with what topology chose for it.
+    pub fn placed(self, placed: Placed) -> Self {
+        Self { placed, ..self }
     }
 
     /// The same volume with another size.

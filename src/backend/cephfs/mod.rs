@@ -41,6 +41,7 @@ use super::{
     Backend, NodeDriver, Placement, PlacementRequest, Publisher, Served, Service, Snapshots, Traits, Volumes,
 };
 use crate::backend::ceph::Programs;
+use crate::backend::ceph::domains::Wishes;
 use crate::clusters::Clusters;
 use crate::csi::{Access, Capability, Map};
 use crate::error::{Error, Result};
@@ -59,16 +60,16 @@ pub struct CephFs {
 }
 
 impl CephFs {
-    /// The volumes of `clusters`, asked by `programs`, for the controller with this tag and for this node.
-    /// `runner` loads the kernel's client.
+    /// The volumes of `clusters`, asked by `programs`, for the controller with this tag and this plugin's
+    /// name, and for this node. `runner` loads the kernel's client.
     pub fn new(
         clusters: Arc<Clusters>,
         (programs, runner): (Programs, Arc<dyn Runner>),
-        (tag, node): (String, ThisNode),
+        (who, node): ((String, String), ThisNode),
         queue: Arc<JobQueue>,
     ) -> Self {
         let tools = (Arc::new(programs.clone()) as _, Arc::new(programs) as _);
-        let context = Arc::new(Context::new(clusters, tools, tag, Timing::default()));
+        let context = Arc::new(Context::new(clusters, tools, who, Timing::default()));
         let node = Node::new(Arc::clone(&context), runner, node);
         Self { context, node, queue }
     }
@@ -105,7 +106,9 @@ impl Backend for CephFs {
 
     fn place(&self, request: &PlacementRequest<'_>) -> Result<Placement> {
         let settings = Settings::parse(request.parameters, request.mutable_parameters)?;
-        settings.place(&self.context.clusters).map(Placement::At)
+        let place = settings.place(&self.context.clusters)?;
+        let wishes = Wishes::new(&self.context.plugin, request.topology);
+        Ok(if settings.leave_pool_to(&wishes) { Placement::Within(place) } else { Placement::At(place) })
     }
 
     fn canonical(&self, place: &Place) -> Place {

@@ -2,17 +2,18 @@
 //! ceph-csi where it has such parameters.
 
 use crate::backend::RootSettings;
+use crate::backend::ceph::domains::{TopologyAccess, Wishes, parse_constrained_pools};
 use crate::backend::ceph::placement;
 use crate::backend::cephfs::names::{NAME, USUAL_GROUP, plain};
 use crate::backend::cephfs::subvolumes::NewSubvolume;
 use crate::backend::parameters::unknown;
-use crate::clusters::Clusters;
+use crate::clusters::{Clusters, DomainPool};
 use crate::csi::{METADATA, Map};
 use crate::error::{Error, Result};
 use crate::ids::Place;
 
 /// The parameters of a volume.
-pub const PARAMETERS: [&str; 10] = [
+pub const PARAMETERS: [&str; 12] = [
     "backend",
     "cluster",
     "fsName",
@@ -23,6 +24,8 @@ pub const PARAMETERS: [&str; 10] = [
     "mode",
     "mountGroupPolicy",
     "kernelMountOptions",
+    "topologyConstrainedPools",
+    "topologyAccess",
 ];
 
 /// What the parameters of a volume say.
@@ -37,6 +40,10 @@ pub(crate) struct Settings {
     pub root: RootSettings,
     /// Options of the kernel's mount.
     pub mount_options: Vec<String>,
+    /// The data pools that topology chooses from.
+    pub constrained: Vec<DomainPool>,
+    /// From where the volume is reachable.
+    pub access: TopologyAccess,
 }
 
 impl Settings {
@@ -64,10 +71,18 @@ impl Settings {
             "pool" => self.layout.pool = Some(plain(key, value)?),
             "uid" | "gid" | "mode" | "mountGroupPolicy" => self.root.set(key, value)?,
             "kernelMountOptions" => self.mount_options = mount_options(key, value)?,
+            "topologyConstrainedPools" => self.constrained = parse_constrained_pools(value)?,
+            "topologyAccess" => self.access = TopologyAccess::parse(value)?,
             key if key.starts_with(METADATA) => {}
             key => return Err(unknown("parameter", key, "CephFS", &PARAMETERS)),
         }
         Ok(())
+    }
+
+    /// Whether topology chooses the pool for the volume's data: if the parameters name pools to choose from,
+    /// or if they name no pool and a requirement names domains.
+    pub fn leave_pool_to(&self, wishes: &Wishes) -> bool {
+        !self.constrained.is_empty() || (self.layout.pool.is_none() && !wishes.is_empty())
     }
 
     /// Where a volume with these parameters would live. The file system stays empty if the parameters name

@@ -31,6 +31,9 @@ impl Operations {
         let (instance, name) = (&self.instance, &request.name);
         let (place, object, topology) = match placement {
             Placement::At(place) => (place, ids::volume_object(instance, name), None),
+            Placement::Within(place) => {
+                (place, ids::volume_object(instance, name), Some(self.near_this_node(request.topology)))
+            }
             Placement::Registered(place) => {
                 let object = ids::registered_object(instance, name, &place.pool);
                 (place, object, Some(self.near_this_node(request.topology)))

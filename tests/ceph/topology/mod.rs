@@ -1,6 +1,7 @@
 //! Pools in domains: where volumes go, and which topology they report. The quotations are from Ceph-CSI's
 //! design of topology.
 
+mod files;
 mod registry;
 mod sources;
 

@@ -45,7 +45,7 @@ fn controller(cluster: &FakeFs, tag: &str) -> Context {
         ..Timing::default()
     };
     let tools = (Arc::new(cluster.clone()) as _, Arc::new(cluster.clone()) as _);
-    Context::new(Arc::new(clusters), tools, tag.to_string(), timing)
+    Context::new(Arc::new(clusters), tools, (tag.to_string(), "cephlet.test".into()), timing)
 }
 
 fn wanted(name: &str, mib: u64) -> NewVolume {

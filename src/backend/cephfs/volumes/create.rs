@@ -25,7 +25,7 @@ use crate::backend::cephfs::parameters::Settings;
 use crate::backend::cephfs::subvolumes::{Made, NewSubvolume};
 use crate::backend::cephfs::volumes::delete::remove_unused;
 use crate::backend::cephfs::volumes::find::volume;
-use crate::backend::cephfs::volumes::{copy, size};
+use crate::backend::cephfs::volumes::{copy, place, size};
 use crate::backend::creation_record::{CreationRequest, Placed};
 use crate::backend::{NewVolume, Volume};
 use crate::error::{Error, Kind, Result};
@@ -38,15 +38,16 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
     if let Some(volume) = find_claimed(fs, new)? {
         return Ok(volume);
     }
-    let (object, entry) = begin(fs, new)?;
+    let (object, entry) = begin(fs, new, &settings)?;
     let (path, size) = (fs.path(&object), entry.size);
     fs.index().set(&path, &entry)?;
+    let pool = entry.placed.data_pool.clone().or(settings.layout.pool.clone());
     let made = match entry.copy_of {
-        None => make(fs, &object, &NewSubvolume { size, owner: settings.root.owner, ..settings.layout }),
-        Some(_) => copy::make(fs, &object, &entry, settings.layout.pool.as_deref()),
+        None => make(fs, &object, &NewSubvolume { size, pool, owner: settings.root.owner }),
+        Some(_) => copy::make(fs, &object, &entry, pool.as_deref()),
     };
     made.map_err(|error| forget_refused(fs, &object, &entry, error))?;
-    let (key, description) = (key_of(new)?, Description::new(&new.name, Placed::default()));
+    let (key, description) = (key_of(new)?, Description::new(&new.name, entry.placed.clone()));
     let name = fs.name(key);
     let Some(share) = name.claim(&path, &description)? else {
         // Another controller was faster. No client has heard of this subvolume.
@@ -74,7 +75,7 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
 
 /// The subvolume to make, and its entry; for a copy that the same request has begun, that one. The size is
 /// checked before anything is made.
-fn begin(fs: &Fs<'_>, new: &NewVolume) -> Result<(String, Entry)> {
+fn begin(fs: &Fs<'_>, new: &NewVolume, settings: &Settings) -> Result<(String, Entry)> {
     let tag = &fs.context.tag;
     if new.source.is_some()
         && let Some((object, entry)) = copy::find_begun(fs, new)?
@@ -85,7 +86,8 @@ fn begin(fs: &Fs<'_>, new: &NewVolume) -> Result<(String, Entry)> {
     let source = copy::find_source(fs, new, &object)?;
     let size = size::of_new(&new.size, source.as_ref().map(|(_, size)| *size))?;
     let request = CreationRequest::new(new, Some(FS_TYPE.to_string()));
-    let entry = Entry::new(State::Making, tag, size, Some(request));
+    let placed = place::choose(fs, new, settings)?;
+    let entry = Entry::new(State::Making, tag, size, Some(request)).placed(placed);
     Ok(match source {
         Some((of, _)) => (object, entry.copied_from(of)),
         None => (object, entry),
@@ -121,7 +123,9 @@ fn find_claimed(fs: &Fs<'_>, new: &NewVolume) -> Result<Option<Volume>> {
     };
     // Another request with the name may have asked for another group.
     let there = &fs.in_group(group);
-    let Some(entry) = name.await_maker(&claim, || find_made(there, object, new))? else { return Ok(None) };
+    let found = name.await_maker(&claim, || find_made(there, object, new, &claim.description.placed))?;
+    let Some(entry) = found else { return Ok(None) };
+    place::suits(fs, new, &entry.placed)?;
     let made = entry.request.as_ref();
     match made.and_then(|made| made.difference(new, entry.size, &|place| fs.context.canonical(place))) {
         None => Ok(Some(volume(there, object, &entry))),
@@ -131,7 +135,7 @@ fn find_claimed(fs: &Fs<'_>, new: &NewVolume) -> Result<Option<Volume>> {
 
 /// The entry of the subvolume that a name is claimed for, if that is a volume. The name is claimed last, so
 /// nothing is missing but the state. Without an entry the index was lost, and gets it again.
-fn find_made(fs: &Fs<'_>, object: &str, new: &NewVolume) -> Result<Option<Entry>> {
+fn find_made(fs: &Fs<'_>, object: &str, new: &NewVolume, placed: &Placed) -> Result<Option<Entry>> {
     let path = fs.path(object);
     let known = match fs.index().get(&path)? {
         Some(entry) if entry.state == State::Whole => return Ok(Some(entry)),
@@ -144,7 +148,8 @@ fn find_made(fs: &Fs<'_>, object: &str, new: &NewVolume) -> Result<Option<Entry>
     let request =
         || Some(CreationRequest::new(new, Some(FS_TYPE.to_string()))).filter(|_| new.size.admits(size));
     let entry = known.map(|entry| entry.become_state(State::Whole, tag));
-    let entry = entry.unwrap_or_else(|| Entry::new(State::Whole, tag, size, request()));
+    let entry =
+        entry.unwrap_or_else(|| Entry::new(State::Whole, tag, size, request()).placed(placed.clone()));
     fs.index().set(&path, &entry)?;
     match fs.subvolumes().info(object)? {
         Some(_) => Ok(Some(entry)),

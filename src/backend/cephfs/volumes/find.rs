@@ -60,7 +60,7 @@ pub(crate) fn volume(fs: &Fs<'_>, object: &str, entry: &Entry) -> Volume {
         fs_type: Some(FS_TYPE.to_string()),
         root: entry.request.as_ref().map(|request| about_root(&request.parameters)).unwrap_or_default(),
         source: entry.request.as_ref().and_then(|request| request.source.clone()),
-        topology: Vec::new(),
+        topology: entry.placed.domains.accessible(&fs.context.plugin),
         published: Vec::new(),
         read_only: None,
         condition: None,
@@ -75,8 +75,7 @@ impl Found {
         let uuid = self.subvolume.uuid.clone().filter(|_| !is_drawn(id));
         let incarnation = id.incarnation.clone().or(uuid);
         let size = self.subvolume.size.unwrap_or_default();
-        let entry =
-            Entry::new(State::Whole, "", size, self.entry.as_ref().and_then(|entry| entry.request.clone()));
+        let entry = self.entry.clone().unwrap_or_else(|| Entry::new(State::Whole, "", size, None));
         Volume { id: VolumeId { incarnation, ..id.clone() }, size, ..volume(fs, &id.object, &entry) }
     }
 }

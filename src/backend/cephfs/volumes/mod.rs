@@ -5,8 +5,10 @@ pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod find;
 pub(crate) mod list;
+mod place;
 pub(crate) mod size;
 
+use crate::backend::ceph::domains::Wishes;
 use crate::backend::cephfs::context::{Context, Fs, is_drawn, may_exist};
 use crate::backend::cephfs::index::State;
 use crate::backend::cephfs::parameters::Settings;
@@ -78,10 +80,17 @@ impl Volumes for Context {
         list::list(self, call, after, limit)
     }
 
-    fn capacity(&self, call: &Call, parameters: &Map, _: &[Capability], _: Option<&Map>) -> Result<Capacity> {
+    fn capacity(
+        &self,
+        call: &Call,
+        parameters: &Map,
+        _: &[Capability],
+        topology: Option<&Map>,
+    ) -> Result<Capacity> {
         let settings = Settings::parse(parameters, &Map::new())?;
+        let wishes = topology.map(|segments| Wishes::within(&self.plugin, segments)).unwrap_or_default();
         let place = settings.place(&self.clusters)?;
-        self.within(call, (&place, &Secrets::default()), |fs| capacity(fs, settings.layout.pool.as_deref()))
+        self.within(call, (&place, &Secrets::default()), |fs| capacity(fs, &settings, &wishes))
     }
 
     fn expand(&self, call: &Call, id: &VolumeId, size: &SizeRange, secrets: &Secrets) -> Result<u64> {
@@ -96,22 +105,15 @@ impl Volumes for Context {
 }
 
 /// Room in the pool for the data of files. Quotas reserve nothing.
-fn capacity(fs: &Fs<'_>, pool: Option<&str>) -> Result<Capacity> {
-    let pools = &fs.file_system.data_pools;
-    let pool = match (pool, pools.first()) {
-        (Some(pool), _) if !pools.iter().any(|it| it == pool) => {
-            return Err(Error::invalid(format!(
-                "the parameter \"pool\" is {pool:?}: file system {:?} has the data pools {}",
-                fs.place.pool,
-                pools.join(", ")
-            )));
+fn capacity(fs: &Fs<'_>, settings: &Settings, wishes: &Wishes) -> Result<Capacity> {
+    let available = match settings.leave_pool_to(wishes) {
+        true => fs.context.domains.room(&place::asked(fs, settings, wishes)?)?.available,
+        false => {
+            let pool = place::data_pool(fs, settings.layout.pool.as_deref().map(|pool| ("pool", pool)))?;
+            let space = fs.context.monitors.of(fs.call, &fs.registry.access).free_space(pool)?;
+            space.map_or(0, |space| space.available)
         }
-        (Some(pool), _) => pool,
-        (None, Some(first)) => first,
-        (None, None) => return Err(Error::internal("the file system has no data pool")),
     };
-    let space = fs.context.monitors.of(fs.call, &fs.registry.access).free_space(pool)?;
-    let available = space.map_or(0, |space| space.available);
     Ok(Capacity { available, largest: size::LARGEST, smallest: 1 })
 }
 

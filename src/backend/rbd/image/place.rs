@@ -9,8 +9,6 @@
 //! 4. make the volume there; if that is refused, the share is given back: the next request may choose another
 //!    pool
 
-use std::collections::BTreeMap;
-
 use crate::backend::ceph::PoolRef;
 use crate::backend::ceph::claim::{Description, Name, Share};
 use crate::backend::ceph::domains::{Asked, Choice, Wishes};
@@ -24,7 +22,6 @@ use crate::csi::TopologyRequirement;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, Place};
-use crate::topology::Domains;
 
 /// How many times to ask for a claim that is another each time.
 const ATTEMPTS: usize = 4;
@@ -185,7 +182,7 @@ impl Registered<'_> {
     fn find_suitable(&self, claim: &Choice) -> Result<Option<Volume>> {
         let found = self.find_at(claim)?;
         let (plugin, domains) = (&self.context.identity.plugin, &claim.placed.domains);
-        if found.is_some() && !is_reachable(plugin, domains, &self.requirement.requisite) {
+        if found.is_some() && !domains.is_reachable_from(plugin, &self.requirement.requisite) {
             return Err(Error::already_exists(format!(
                 "it exists in pool {:?}, reachable from {domains} only, which is none of the domains that are asked \
                  for: take another name, or delete it first",
@@ -225,25 +222,12 @@ impl Registered<'_> {
     }
 }
 
-/// Whether something in these domains can be reached from at least one of the requisite topologies. A
-/// topology without a label of this plugin does not count; if none counts, the answer is yes.
-fn is_reachable(plugin: &str, domains: &Domains, requisite: &[BTreeMap<String, String>]) -> bool {
-    let ways = domains.accessible(plugin);
-    let reaches = |from: &BTreeMap<String, String>| {
-        let has_all =
-            |way: &BTreeMap<String, String>| way.iter().all(|(key, value)| from.get(key) == Some(value));
-        Domains::of_segments(plugin, from).in_common(domains).is_some() || ways.iter().any(has_all)
-    };
-    let says_nothing = |from: &BTreeMap<String, String>| Domains::of_segments(plugin, from).is_empty();
-    domains.is_empty() || requisite.iter().all(says_nothing) || requisite.iter().any(reaches)
-}
-
 /// The placement that is asked for a volume whose name would be registered in this pool.
 pub(crate) fn asked<'a>(registry: &Pool<'a>, settings: &'a Settings, wishes: &'a Wishes) -> Asked<'a> {
     let Pool { context, call, at, .. } = *registry;
     let (monitors, constrained) = (context.tool.monitors().of(call, &at.access), &*settings.constrained);
     let data_pool = settings.layout.data_pool.as_deref();
-    Asked { monitors, constrained, data_pool, wishes, otherwise: &at.pool }
+    Asked { monitors, constrained, data_pool, wishes, otherwise: &at.pool, among: None }
 }
 
 /// Whether an error says that a pool cannot be used: it does not exist, or is not allowed.
