@@ -12,8 +12,8 @@ job "cephlet-demo" {
     }
 
     task "writer" {
-      # Any driver that mounts volumes: exec, docker, podman, java. raw_exec does not. This one runs the task as nobody: volume.hcl
-      # says how it may write.
+      # Any driver that mounts volumes: exec, docker, podman, java. raw_exec does not. This one runs the task as nobody, to whom
+      # volume.hcl gives the volume.
       driver = "exec"
 
       config {

@@ -3,8 +3,8 @@
 #   nomad volume create rbd-volume.hcl
 #
 # To make it larger, raise capacity_min and run the same command again, also while it is in use. An image that exists already is
-# taken in by `nomad volume register`: external_id = "rbd:ceph:rbd::NAME" (cluster, pool, namespace, image) in place of capacity_min.
-# Whose the root of a new file system is: see volume.hcl.
+# taken in by `nomad volume register`: external_id = "rbd:ceph:rbd::NAME" (cluster, pool, namespace, image) in place of capacity_min,
+# and a block `context` with uid and gid in place of the parameters.
 
 id        = "web"
 name      = "web"
@@ -41,6 +41,9 @@ mount_options {
 parameters {
   cluster = "ceph"
   pool    = "rbd"
+  # Who owns the root of the new file system: exec runs its tasks as nobody.
+  uid = "65534"
+  gid = "65534"
   # namespace  = "team"
   # dataPool   = "erasure-coded"
   # mounter    = "rbd-nbd"

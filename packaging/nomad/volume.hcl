@@ -2,13 +2,7 @@
 #
 #   nomad volume create volume.hcl
 #
-# To make it larger, raise capacity_min and run the same command again, also while it is in use. exec runs its tasks as nobody,
-# but the root of a new file system belongs to root: give it away once, on its client, before the first task writes to it
-# (ID is the External ID that `nomad volume status demo` shows, ALLOCATION the plugin's on that client):
-#
-#   nomad alloc exec -task cephlet ALLOCATION /usr/bin/cephlet volume publish --fs ext4 ID /mnt/demo
-#   chown nobody /mnt/demo
-#   nomad alloc exec -task cephlet ALLOCATION /usr/bin/cephlet volume unpublish ID /mnt/demo
+# To make it larger, raise capacity_min and run the same command again, also while it is in use.
 
 id        = "demo"
 name      = "demo"
@@ -36,6 +30,9 @@ mount_options {
 
 parameters {
   backend = "local"
+  # Who owns the root of the new file system: exec runs its tasks as nobody.
+  uid = "65534"
+  gid = "65534"
 }
 
 # On which client. Without it, Nomad asks the client whose ID sorts first. The value is the client's name (nomad node status).

@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::NewVolume;
+use crate::backend::parameters::about_root;
 use crate::csi::{Access, CONTEXT_KEY, Capability, Map, SizeRange, Source};
 use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
@@ -69,7 +70,8 @@ impl CreationRequest {
 
     /// The part that every node needs to know.
     pub fn context(&self) -> Map {
-        self.fs_type.iter().map(|fs_type| (CONTEXT_KEY.to_string(), fs_type.clone())).collect()
+        let fs_type = self.fs_type.iter().map(|fs_type| (CONTEXT_KEY.to_string(), fs_type.clone()));
+        fs_type.chain(about_root(&self.parameters)).collect()
     }
 
     /// The file system that the volume is mounted as, if it is mounted and the file system is known.

@@ -20,6 +20,7 @@ pub mod replication;
 mod size;
 pub mod types;
 
+pub use self::parameters::RootSettings;
 pub use self::registry::Backends;
 pub use self::replication::{
     MirroringMode, Promotion, Replicated, Replication, ReplicationHealth, ReplicationInfo, ReplicationRole,

@@ -1,9 +1,91 @@
 //! Common to the parameters of all backends: values that several backends know, the file system, and the
 //! refusal of unknown parameters.
 
-use crate::csi::{Access, Capability, DEFAULT_FILE_SYSTEM, FILE_SYSTEMS, OLD_FILE_SYSTEMS, is_file_system};
+use crate::csi::{
+    Access, Capability, DEFAULT_FILE_SYSTEM, FILE_SYSTEMS, Map, OLD_FILE_SYSTEMS, is_file_system,
+};
 use crate::error::{Error, Result};
 use crate::spelling;
+use crate::sys::owner::{Owner, Sharing, parse_id, parse_mode};
+
+/// The parameters about the root of a volume's file system. A node finds them in the context of the volume or
+/// of its publication.
+const ROOT: [&str; 4] = ["uid", "gid", "mode", "mountGroupPolicy"];
+
+/// What the parameters say about the root of a volume's file system. On a block volume they have no effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RootSettings {
+    /// What a new file system gets.
+    pub owner: Owner,
+    /// Whether a mount group gets everything below the root, too.
+    shares_all: bool,
+}
+
+impl RootSettings {
+    /// Whether a parameter is about the root.
+    pub fn is_about(key: &str) -> bool {
+        ROOT.contains(&key)
+    }
+
+    /// Takes in a parameter about the root; others are passed over.
+    pub(super) fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        match key {
+            "uid" => self.owner.uid = Some(id_in(key, value)?),
+            "gid" => self.owner.gid = Some(id_in(key, value)?),
+            "mode" => self.owner.mode = Some(mode_in(key, value)?),
+            "mountGroupPolicy" => self.shares_all = policy_in(key, value)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Reads the parameters in a context.
+    pub fn of_context(context: &Map) -> Result<Self> {
+        let mut settings = Self::default();
+        context.iter().try_for_each(|(key, value)| settings.set(key, value))?;
+        Ok(settings)
+    }
+
+    /// How a mount group shares the volume.
+    pub fn sharing(&self, gid: u32) -> Sharing {
+        Sharing { gid, recursive: self.shares_all }
+    }
+}
+
+/// The parameters about the root, for a context.
+pub(super) fn about_root(parameters: &Map) -> Map {
+    let is_meant = |key: &String| RootSettings::is_about(key);
+    parameters
+        .iter()
+        .filter(|(key, _)| is_meant(key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
+fn id_in(key: &str, value: &str) -> Result<u32> {
+    parse_id(value).ok_or_else(|| {
+        let most = u32::MAX - 1;
+        Error::invalid(format!(
+            "the parameter {key:?} is {value:?}: allowed is the number of a user or group, from 0 to {most}"
+        ))
+    })
+}
+
+fn mode_in(key: &str, value: &str) -> Result<u32> {
+    parse_mode(value).ok_or_else(|| {
+        Error::invalid(format!(
+            "the parameter {key:?} is {value:?}: allowed are permissions in octal, for example 0770"
+        ))
+    })
+}
+
+fn policy_in(key: &str, value: &str) -> Result<bool> {
+    match value {
+        "root" => Ok(false),
+        "always" => Ok(true),
+        _ => Err(Error::invalid(format!("the parameter {key:?} is {value:?}: allowed are root and always"))),
+    }
+}
 
 /// Reads a parameter that is true or false.
 pub(super) fn parse_bool(key: &str, value: &str) -> Result<bool> {
@@ -75,4 +157,50 @@ pub(super) fn unknown(kind: &str, key: &str, backend: &str, known: &[&str]) -> E
 pub(super) fn did_you_mean(wrong: &str, known: &[&str]) -> String {
     let nearest = spelling::nearest(wrong, known.iter().copied());
     format!("did you mean {nearest:?}? (known are {})", known.join(", "))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    fn map(pairs: &[(&str, &str)]) -> Map {
+        pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+    }
+
+    #[test]
+    fn the_root_is_described_by_parameters_or_a_context() {
+        let all = map(&[
+            ("fsType", "xfs"),
+            ("uid", "65534"),
+            ("gid", "0"),
+            ("mode", "0770"),
+            ("mountGroupPolicy", "always"),
+        ]);
+        let settings = RootSettings::of_context(&all).unwrap();
+        assert_eq!(settings.owner, Owner { uid: Some(65534), gid: Some(0), mode: Some(0o770) });
+        assert_eq!(settings.sharing(5), Sharing { gid: 5, recursive: true });
+        assert_eq!(RootSettings::of_context(&about_root(&all)).unwrap(), settings);
+        assert!(!about_root(&all).contains_key("fsType"));
+        let default = RootSettings::of_context(&map(&[("mountGroupPolicy", "root")])).unwrap();
+        assert_eq!(default, RootSettings::default());
+        assert!(default.owner.is_none() && !default.sharing(5).recursive);
+    }
+
+    #[test]
+    fn wrong_values_are_refused_with_those_that_are_allowed() {
+        for (key, value, said) in [
+            ("uid", "nobody", "4294967294"),
+            ("uid", "-1", "uid"),
+            ("gid", "4294967295", "gid"),
+            ("mode", "rwx", "0770"),
+            ("mode", "", "mode"),
+            ("mountGroupPolicy", "recursive", "root and always"),
+        ] {
+            let error = RootSettings::of_context(&map(&[(key, value)])).unwrap_err();
+            assert_eq!(error.kind(), Kind::InvalidArgument);
+            assert!(error.message().contains(said), "{error}");
+        }
+    }
 }

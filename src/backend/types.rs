@@ -118,6 +118,8 @@ pub struct Volume {
     pub context: Map,
     /// The file system that the volume was made for, if known.
     pub fs_type: Option<String>,
+    /// The parameters about the root of its file system, as far as they are known.
+    pub root: Map,
     /// The source that it was copied from, as the request named it.
     pub source: Option<Source>,
     /// The topologies from which it is reachable; empty for everywhere.

@@ -19,6 +19,7 @@ use crate::sys::freeze::Thawed;
 use crate::sys::loopdev::{Detached, LoopDevice};
 use crate::sys::mount::Unmounted;
 use crate::sys::openers::Openers;
+use crate::sys::owner::{Owner, Sharing};
 use crate::sys::statfs::Usage;
 
 mod backing;
@@ -53,6 +54,7 @@ enum HelperRequest {
     Bind { source: OsString, target: OsString, read_only: bool },
     Unmount { target: OsString },
     Statfs { path: OsString },
+    Own { root: OsString, owner: Owner, sharing: Option<Sharing> },
     IsShutDown { path: OsString },
     CloneFrozen { mount_points: Vec<OsString>, from: OsString, to: OsString },
     Thaw { mount_point: OsString },
@@ -132,7 +134,8 @@ fn unexpected(step: &str, reply: &HelperReply) -> Error {
 fn explain_permission(error: Error) -> Error {
     match error.errno() {
         Some(libc::EPERM | libc::EACCES) => error.hint(
-            "cephlet must run as root with CAP_SYS_ADMIN, and in a container or unit with DeviceAllow for \
+            "cephlet must run as root with CAP_SYS_ADMIN (for owners and groups CAP_CHOWN, CAP_FOWNER and \
+             CAP_FSETID), and in a container or unit with DeviceAllow for \
              /dev/loop-control and block devices",
         ),
         _ => error,

@@ -12,6 +12,7 @@ use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
 use crate::sys::mount::Unmounted;
+use crate::sys::owner::{Owner, Sharing};
 use crate::sys::statfs::Usage;
 
 /// How often, and with what pause, to try an unmount: a file that was open a moment ago stays open in every
@@ -126,6 +127,25 @@ impl Kernel {
         let step = format!("ask how full {} is", path.display());
         match self.ask(call, &step, Class::Question, &HelperRequest::Statfs { path: path.into() })? {
             HelperReply::Usage(usage) => Ok(usage),
+            other => Err(unexpected(&step, &other)),
+        }
+    }
+
+    /// Gives the root of the file system mounted at `root` to its owner ([`give`](crate::sys::owner::give)),
+    /// and lets a group write to it ([`share`](crate::sys::owner::share)). A walk through all of its files
+    /// has no deadline: a client that asks again waits for the same one.
+    ///
+    /// # Errors
+    /// Failures of the system.
+    pub fn own(&self, call: &Call, root: &Path, owner: &Owner, sharing: Option<Sharing>) -> Result<()> {
+        let step = format!("set the owner of {}", root.display());
+        let request = HelperRequest::Own { root: root.into(), owner: *owner, sharing };
+        let class = match sharing {
+            Some(Sharing { recursive: true, .. }) => Class::Lasting,
+            _ => Class::Change,
+        };
+        match self.ask(call, &step, class, &request)? {
+            HelperReply::Done => Ok(()),
             other => Err(unexpected(&step, &other)),
         }
     }

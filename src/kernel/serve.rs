@@ -13,6 +13,7 @@ use crate::sys::copy::{Reflink, reflink};
 use crate::sys::freeze::{self, Frozen};
 use crate::sys::loopdev::{Detached, LoopDevice};
 use crate::sys::mount::{self, Options};
+use crate::sys::owner::{self, Owner, Sharing};
 use crate::sys::superblock::{Content, Journal};
 use crate::sys::{block, discard, file, loopdev, openers, statfs};
 
@@ -60,6 +61,7 @@ fn serve(request: &HelperRequest) -> Answer<HelperReply> {
         HelperRequest::Statfs { path } => statfs::usage(path.as_ref())
             .map(HelperReply::Usage)
             .during(|| format!("ask how full {} is", path.display())),
+        HelperRequest::Own { root, owner, sharing } => own(root.as_ref(), owner, *sharing),
         HelperRequest::IsShutDown { path } => mount::is_shut_down(path.as_ref())
             .map(HelperReply::ShutDown)
             .during(|| format!("look whether {} is shut down", path.display())),
@@ -101,6 +103,17 @@ fn bind(source: &OsStr, target: &OsStr, read_only: bool) -> Answer<HelperReply> 
     bound
         .map(|()| HelperReply::Done)
         .during(|| format!("bind {} on {}{manner}", source.display(), target.display()))
+}
+
+fn own(root: &Path, owner: &Owner, sharing: Option<Sharing>) -> Answer<HelperReply> {
+    if !owner.is_none() {
+        owner::give(root, owner).during(|| format!("give {} to its owner", root.display()))?;
+    }
+    if let Some(sharing) = sharing {
+        let Sharing { gid, .. } = sharing;
+        owner::share(root, sharing).during(|| format!("give {} to the group {gid}", root.display()))?;
+    }
+    Ok(HelperReply::Done)
 }
 
 fn look_at(device: &Backing, sparse_file: Option<&OsStr>) -> Answer<HelperReply> {

@@ -23,6 +23,7 @@ pub mod mount;
 pub mod mountinfo;
 pub mod nbd;
 pub mod openers;
+pub mod owner;
 pub mod process;
 pub mod random;
 pub mod rbd;

@@ -73,7 +73,13 @@ impl Scene {
     }
 
     pub(crate) fn create(&self) -> VolumeId {
-        let new = self.operations.plan_creation(request()).unwrap();
+        self.create_with(&[])
+    }
+
+    pub(crate) fn create_with(&self, parameters: &[(&str, &str)]) -> VolumeId {
+        let mut request = request();
+        request.parameters.extend(parameters.iter().map(|(key, value)| (key.to_string(), value.to_string())));
+        let new = self.operations.plan_creation(request).unwrap();
         self.operations.create(&Call::internal("test"), &new).unwrap().id
     }
 
@@ -193,6 +199,7 @@ fn stage_block(volume: &VolumeTarget, staging_path: &str, mode: Mode, told: Map)
         volume: volume.clone(),
         staging_path: staging_path.to_string(),
         capability: Capability { access: Access::Block, mode },
+        mount_group: None,
         volume_context: Map::new(),
         publish_context: told,
         secrets: Secrets::default(),

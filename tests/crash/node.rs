@@ -5,7 +5,7 @@ use cephlet::proto::csi_v1 as wire;
 use super::scene::{DATA, Scene};
 use super::trial::{Outcome, Trial};
 use crate::support::MIB;
-use crate::support::machine::{loops_below, mount_at, mounts_below, run, text};
+use crate::support::machine::{loops_below, mount_at, mounts_below, owner, run, text};
 use crate::support::requests::*;
 
 /// The steps of a change: it is recorded, and a helper does it.
@@ -108,6 +108,25 @@ fn a_blank_volume_is_formatted_and_staged() {
     };
     let ask = |scene: &mut Scene| scene.stage(mount("ext4")).map(|()| Outcome::plain(&()));
     Trial { scene: blank_ext4, ask, check, steps: CHANGING }.run();
+}
+
+/// A crash between the formatting and the change of the owner included.
+#[test]
+fn a_new_volume_is_given_to_its_owner_and_its_group() {
+    let scene = || {
+        let mut scene = Scene::new();
+        let parameters = map(&[("uid", "65534"), ("mode", "0750")]);
+        let request = wire::CreateVolumeRequest { parameters, ..volume_as("one", 32 * MIB, mount("ext4")) };
+        scene.volumes.push(scene.client().create(&request).expect("create").volume_id);
+        scene
+    };
+    let check = |scene: &mut Scene| {
+        assert_mounted(scene, &["stage"]);
+        assert_eq!(owner(&scene.path("stage")), (65534, 100, 0o2770));
+    };
+    let ask =
+        |scene: &mut Scene| scene.stage(shared_with(mount("ext4"), "100")).map(|()| Outcome::plain(&()));
+    Trial { scene, ask, check, steps: CHANGING }.run();
 }
 
 #[test]

@@ -33,6 +33,7 @@ mod mounts;
 mod node_name;
 mod noise;
 mod operator;
+mod owners;
 mod paths;
 mod preallocated;
 mod restarts;

@@ -105,7 +105,9 @@ fn the_daemon_keeps_the_rights_that_volumes_need() {
     let granted = directives["CapabilityBoundingSet"].join(" ");
     // SYS_RESOURCE: without it a mounted ext4 does not grow. SYS_PTRACE: without it the daemon does not see
     // the processes that have a device open, and never unmaps what rbd-nbd has mapped.
-    for needed in ["CAP_SYS_ADMIN", "CAP_SYS_RESOURCE", "CAP_DAC_OVERRIDE", "CAP_SYS_PTRACE"] {
+    // CHOWN, FOWNER, FSETID: without them no volume gets an owner, a mode or a group.
+    let others = ["CAP_SYS_RESOURCE", "CAP_DAC_OVERRIDE", "CAP_SYS_PTRACE"];
+    for needed in ["CAP_SYS_ADMIN", "CAP_CHOWN", "CAP_FOWNER", "CAP_FSETID"].into_iter().chain(others) {
         assert!(granted.split_whitespace().any(|capability| capability == needed), "{needed}");
     }
     for device in ["/dev/loop-control rw", "block-* rw"] {
@@ -120,6 +122,7 @@ fn the_daemon_keeps_the_rights_that_volumes_need() {
             "{order} {module}"
         );
     }
+    assert!(!directives.contains_key("RestrictSUIDSGID"), "a mount group sets set-group-id");
     let calls = directives["SystemCallFilter"].join(" ");
     assert!(calls.contains("@mount") && calls.contains("@system-service"), "{calls}");
 }

@@ -1,5 +1,6 @@
 //! The machine around the daemon: mounts, loop devices, tools.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -131,6 +132,23 @@ impl fmt::Debug for Checksum {
 /// The SHA-256 of a file.
 pub fn checksum(path: &Path) -> Checksum {
     Checksum::told(&run("sha256sum", &[text(path)]))
+}
+
+/// User, group and permissions of a file, links not followed.
+pub fn owner(path: &Path) -> (u32, u32, u32) {
+    let found = std::fs::symlink_metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    (found.uid(), found.gid(), found.mode() & 0o7777)
+}
+
+/// Has an unprivileged process write a file into a directory, which need not be reachable for it.
+pub fn write_as(user: u32, group: u32, directory: &Path, name: &str) -> bool {
+    let script = "cd \"$1\" && exec setpriv --reuid $2 --regid $3 --clear-groups sh -c 'echo data > '$4";
+    let (user, group) = (user.to_string(), group.to_string());
+    let writer = limited(super::PATIENCE, "sh")
+        .args(["-c", script, "write", text(directory), &user, &group, name])
+        .stderr(std::process::Stdio::null())
+        .status();
+    writer.expect("setpriv: install Debian's package util-linux").success()
 }
 
 /// Whether something exists at a path, links not followed.

@@ -31,6 +31,12 @@ pub fn mount_as(fs_type: &str, mode: Mode, flags: &[&str]) -> wire::VolumeCapabi
     )
 }
 
+/// The same file system, shared with a group.
+pub fn shared_with(mut capability: wire::VolumeCapability, group: &str) -> wire::VolumeCapability {
+    capability.mut_mount().volume_mount_group = group.to_string();
+    capability
+}
+
 /// A block device for one node that writes.
 pub fn block() -> wire::VolumeCapability {
     block_as(Mode::SINGLE_NODE_WRITER)

@@ -1,6 +1,7 @@
 //! The parameters of the CephFS backend: what a request can specify beside the size. They have the names of
 //! ceph-csi where it has such parameters.
 
+use crate::backend::RootSettings;
 use crate::backend::ceph::domains::{TopologyAccess, Wishes, parse_constrained_pools};
 use crate::backend::ceph::placement;
 use crate::backend::cephfs::names::{NAME, USUAL_GROUP, plain};
@@ -12,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::ids::Place;
 
 /// The parameters of a volume.
-pub const PARAMETERS: [&str; 11] = [
+pub const PARAMETERS: [&str; 12] = [
     "backend",
     "cluster",
     "fsName",
@@ -21,6 +22,7 @@ pub const PARAMETERS: [&str; 11] = [
     "uid",
     "gid",
     "mode",
+    "mountGroupPolicy",
     "kernelMountOptions",
     "topologyConstrainedPools",
     "topologyAccess",
@@ -33,8 +35,9 @@ pub(crate) struct Settings {
     /// The file system; None for the only one of the cluster.
     pub fs: Option<String>,
     pub group: Option<String>,
-    /// All but the size.
+    /// All but the size and the owner.
     pub layout: NewSubvolume,
+    pub root: RootSettings,
     /// Options of the kernel's mount.
     pub mount_options: Vec<String>,
     /// The data pools that topology chooses from.
@@ -66,9 +69,7 @@ impl Settings {
             "fsName" => self.fs = Some(plain(key, value)?),
             "subvolumeGroup" => self.group = Some(plain(key, value)?),
             "pool" => self.layout.pool = Some(plain(key, value)?),
-            "uid" => self.layout.uid = Some(number(key, value)?),
-            "gid" => self.layout.gid = Some(number(key, value)?),
-            "mode" => self.layout.mode = Some(mode(key, value)?),
+            "uid" | "gid" | "mode" | "mountGroupPolicy" => self.root.set(key, value)?,
             "kernelMountOptions" => self.mount_options = mount_options(key, value)?,
             "topologyConstrainedPools" => self.constrained = parse_constrained_pools(value)?,
             "topologyAccess" => self.access = TopologyAccess::parse(value)?,
@@ -96,24 +97,6 @@ impl Settings {
     }
 }
 
-fn number(key: &str, value: &str) -> Result<u32> {
-    let wrong = || {
-        Error::invalid(format!("the parameter {key:?} is {value:?}: allowed is a number of a user or group"))
-    };
-    value.parse().map_err(|_| wrong())
-}
-
-/// Permissions as chmod(1) takes them in octal, with the bits for set-user-id, set-group-id and sticky.
-fn mode(key: &str, value: &str) -> Result<String> {
-    let is_octal = (3..=4).contains(&value.len()) && value.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
-    match is_octal {
-        true => Ok(value.to_string()),
-        false => Err(Error::invalid(format!(
-            "the parameter {key:?} is {value:?}: allowed are permissions in octal, for example 0770"
-        ))),
-    }
-}
-
 /// Options for mount(2) of the kernel's client. What cephlet says itself is refused.
 fn mount_options(key: &str, value: &str) -> Result<Vec<String>> {
     const OWN: [&str; 8] = ["name", "secret", "secretfile", "key", "mon_addr", "mds_namespace", "fs", "fsid"];
@@ -133,6 +116,7 @@ fn mount_options(key: &str, value: &str) -> Result<Vec<String>> {
 mod tests {
     use super::*;
     use crate::error::Kind;
+    use crate::sys::owner::Owner;
 
     fn parse(pairs: &[(&str, &str)]) -> Result<Settings> {
         let map = pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
@@ -152,13 +136,9 @@ mod tests {
             ("csi.storage.k8s.io/pvc/name", "web"),
         ])
         .unwrap();
-        let layout = NewSubvolume {
-            size: 0,
-            pool: Some("ssd".into()),
-            uid: Some(65534),
-            gid: Some(0),
-            mode: Some("0770".into()),
-        };
+        let layout = NewSubvolume { pool: Some("ssd".into()), ..NewSubvolume::default() };
+        let owner = Owner { uid: Some(65534), gid: Some(0), mode: Some(0o770) };
+        assert_eq!(settings.root.owner, owner);
         assert_eq!((settings.fs.as_deref(), settings.group.as_deref()), (Some("cephfs"), Some("team")));
         assert_eq!((settings.layout, settings.mount_options.len()), (layout, 2));
     }

@@ -9,6 +9,7 @@ use crate::backend::cephfs::context::{Context, Fs, may_exist};
 use crate::backend::cephfs::fence::shut_out_ended;
 use crate::backend::cephfs::parameters::Settings;
 use crate::backend::cephfs::volumes::find::{Found, existing, find};
+use crate::backend::parameters::about_root;
 use crate::backend::{Publication, PublishedBy, Publisher, Unpublished};
 use crate::csi::{CONTEXT_KEY, Map};
 use crate::dispatch::Call;
@@ -135,6 +136,8 @@ pub(crate) struct PublishContext {
     pub path: String,
     pub file_system: String,
     pub mount_options: Vec<String>,
+    /// The parameters about its root.
+    pub root: Map,
     /// Whether the node must not write.
     pub read_only: bool,
     /// Which publication it is: [`NodePublication::nonce`].
@@ -144,12 +147,13 @@ pub(crate) struct PublishContext {
 impl PublishContext {
     fn new(fs: &Fs<'_>, found: Found, publication: &NodePublication) -> Result<Self> {
         let request = found.entry.and_then(|entry| entry.request);
-        let settings =
-            request.map(|request| Settings::parse(&request.parameters, &Map::new())).transpose()?;
+        let parameters = request.map(|request| request.parameters).unwrap_or_default();
+        let settings = Settings::parse(&parameters, &Map::new())?;
         Ok(Self {
             path: found.subvolume.path,
             file_system: fs.place.pool.clone(),
-            mount_options: settings.unwrap_or_default().mount_options,
+            mount_options: settings.mount_options,
+            root: about_root(&parameters),
             read_only: publication.read_only,
             publication: publication.nonce.clone(),
         })
@@ -166,7 +170,7 @@ impl PublishContext {
             (PUBLICATION, self.publication.clone()),
         ];
         let said = pairs.into_iter().filter(|(_, value)| !value.is_empty());
-        said.map(|(key, value)| (key.to_string(), value)).collect()
+        said.map(|(key, value)| (key.to_string(), value)).chain(self.root.clone()).collect()
     }
 
     /// Reads the controller's publish context; None if the orchestrator did not ask the controller.
@@ -184,6 +188,7 @@ impl PublishContext {
                 .filter(|it| !it.is_empty())
                 .map(str::to_string)
                 .collect(),
+            root: about_root(map),
             read_only: said(READ_ONLY) == "true",
             publication: said(PUBLICATION).to_string(),
         }))
@@ -201,6 +206,7 @@ mod tests {
             path: "/volumes/csi/csi-vol-a/0-1".into(),
             file_system: "cephfs".into(),
             mount_options: vec!["noatime".into(), "rasize=4096".into()],
+            root: [("mountGroupPolicy".to_string(), "always".to_string())].into(),
             read_only: true,
             publication: "0123456789abcdef".into(),
         };

@@ -8,6 +8,7 @@ use super::image::{FreeSpace, allocated};
 use super::parameters::Settings;
 use super::record::{PublishRecord, SnapshotRecord, VolumeRecord};
 use super::store::PUBLISHED;
+use crate::backend::parameters::about_root;
 use crate::backend::{Condition, Volume};
 use crate::csi::Map;
 use crate::error::{Error, Result};
@@ -126,6 +127,7 @@ impl Local {
             size: found.size(),
             context: context.unwrap_or_default(),
             fs_type: record.and_then(|record| record.asked.fs_type.clone()),
+            root: record.map(|record| about_root(&record.asked.parameters)).unwrap_or_default(),
             source: record.and_then(|record| record.asked.source.clone()),
             topology: vec![self.segment()],
             published: published.map(|record| record.node.clone()).into_iter().collect(),

@@ -1,11 +1,12 @@
 //! The parameters of the local backend: options of a volume besides its size.
 
+use crate::backend::RootSettings;
 use crate::backend::parameters::{file_system_of, parse_bool, parse_file_system, unknown};
 use crate::csi::{Capability, FS_TYPE, METADATA, Map};
 use crate::error::{Error, Result};
 
 /// The parameters of a volume.
-const PARAMETERS: [&str; 3] = ["backend", "preallocate", FS_TYPE];
+const PARAMETERS: [&str; 7] = ["backend", "preallocate", "uid", "gid", "mode", "mountGroupPolicy", FS_TYPE];
 
 /// The parsed parameters of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub(super) struct Settings {
     pub preallocate: bool,
     /// The file system for stages that name none.
     pub fs_type: Option<String>,
+    /// The root of its file system.
+    pub root: RootSettings,
 }
 
 impl Settings {
@@ -28,6 +31,7 @@ impl Settings {
                 "backend" => {}
                 "preallocate" => settings.preallocate = parse_bool(key, value)?,
                 FS_TYPE => settings.fs_type = parse_file_system(key, value)?,
+                "uid" | "gid" | "mode" | "mountGroupPolicy" => settings.root.set(key, value)?,
                 key if key.starts_with(METADATA) => {}
                 key => return Err(unknown("parameter", key, "local", &PARAMETERS)),
             }
@@ -73,7 +77,9 @@ mod tests {
     #[test]
     fn known_parameters_are_understood() {
         let settings = parse(&[("backend", "local"), ("preallocate", "true"), (FS_TYPE, "xfs")]).unwrap();
-        assert_eq!(settings, Settings { preallocate: true, fs_type: Some("xfs".into()) });
+        let expected = Settings { preallocate: true, fs_type: Some("xfs".into()), ..Settings::default() };
+        assert_eq!(settings, expected);
+        assert_eq!(parse(&[("uid", "7")]).unwrap().root.owner.uid, Some(7));
         assert_eq!(parse(&[(FS_TYPE, "")]).unwrap().fs_type, None);
     }
 
@@ -100,6 +106,8 @@ mod tests {
         refused(&[("fstype", "ext4")], "did you mean");
         refused(&[("Backend", "local")], "did you mean \"backend\"?");
         refused(&[("preallocate", "yes")], "allowed are true and false");
+        refused(&[("uid", "root")], "allowed is the number");
+        refused(&[("mountGroupPolicy", "no")], "root and always");
         refused(&[(FS_TYPE, "vfat")], "ext4, xfs, btrfs");
     }
 

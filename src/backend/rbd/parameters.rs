@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::backend::RootSettings;
 use crate::backend::ceph::domains::{TopologyAccess, Wishes, parse_constrained_pools};
 use crate::backend::ceph::placement::{self, PlacementWish};
 use crate::backend::creation_record::Placed;
@@ -16,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::ids::Place;
 
 /// The parameters of a volume.
-pub const PARAMETERS: [&str; 14] = [
+pub const PARAMETERS: [&str; 18] = [
     "backend",
     "cluster",
     "pool",
@@ -30,6 +31,10 @@ pub const PARAMETERS: [&str; 14] = [
     "mapOptions",
     "topologyConstrainedPools",
     "topologyAccess",
+    "uid",
+    "gid",
+    "mode",
+    "mountGroupPolicy",
     FS_TYPE,
 ];
 
@@ -71,6 +76,8 @@ pub(crate) struct Settings {
     pub constrained: Vec<DomainPool>,
     /// Whether the volume says from which domain it can be reached.
     pub access: TopologyAccess,
+    /// The root of its file system.
+    pub root: RootSettings,
 }
 
 impl Settings {
@@ -101,6 +108,7 @@ impl Settings {
             "mounter" => self.mounter = Mounter::parse(value)?,
             "topologyConstrainedPools" => self.constrained = constrained_pools(key, value)?,
             "topologyAccess" => self.access = TopologyAccess::parse(value)?,
+            "uid" | "gid" | "mode" | "mountGroupPolicy" => self.root.set(key, value)?,
             FS_TYPE => self.fs_type = parse_file_system(key, value)?,
             key if key.starts_with(METADATA) => {}
             key => return Err(unknown("parameter", key, "RBD", &PARAMETERS)),

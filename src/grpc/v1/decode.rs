@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::grpc::fields;
 use crate::grpc::proto::csi_v1 as wire;
 use crate::secrets::Secrets;
+use crate::sys::owner::parse_id;
 use crate::volume::request::{Access, Capability, Map, SizeRange, Source, TopologyRequirement};
 
 /// A map in the order of its keys.
@@ -51,17 +52,29 @@ pub fn capabilities(capabilities: Vec<wire::VolumeCapability>) -> Result<Vec<Cap
 
 fn one_capability(field: &str, capability: wire::VolumeCapability) -> Result<Capability> {
     use wire::volume_capability::Access_type;
+    mount_group(&capability)?;
     let access = match capability.access_type {
-        Some(Access_type::Mount(mount)) if !mount.volume_mount_group.is_empty() => {
-            return Err(Error::invalid(format!(
-                "{field}.mount.volume_mount_group is not offered: leave it empty"
-            )));
-        }
         Some(Access_type::Mount(mount)) => Some(Access::mount(mount.fs_type, &mount.mount_flags)),
         Some(Access_type::Block(_)) => Some(Access::Block),
         None => None,
     };
     fields::capability(field, access, capability.access_mode.mode)
+}
+
+/// The group that is to write to a volume on a node, if there is one. To other requests it does not matter.
+pub fn mount_group(capability: &wire::VolumeCapability) -> Result<Option<u32>> {
+    let group = match &capability.access_type {
+        Some(wire::volume_capability::Access_type::Mount(mount)) => mount.volume_mount_group.as_str(),
+        _ => "",
+    };
+    match (group, parse_id(group)) {
+        ("", _) => Ok(None),
+        (_, None) => Err(Error::invalid(format!(
+            "volume_mount_group is {group:?}: allowed is the number of a group, from 0 to {}",
+            u32::MAX - 1
+        ))),
+        (_, gid) => Ok(gid),
+    }
 }
 
 /// A content source that may be left out.

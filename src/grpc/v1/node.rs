@@ -27,6 +27,7 @@ fn offered() -> Vec<wire::node_service_capability::rpc::Type> {
         Type::EXPAND_VOLUME,
         Type::VOLUME_CONDITION,
         Type::SINGLE_NODE_MULTI_WRITER,
+        Type::VOLUME_MOUNT_GROUP,
     ]
 }
 
@@ -40,6 +41,7 @@ impl wire::Node for Node {
             volume: self.operations.volume(request.volume_id),
             publish_context: decode::map(request.publish_context),
             staging_path: path(request.staging_target_path),
+            mount_group: decode::mount_group(&request.volume_capability)?,
             capability: decode::capability(request.volume_capability)?,
             secrets: decode::secrets(request.secrets),
             volume_context: decode::map(request.volume_context),
@@ -72,6 +74,7 @@ impl wire::Node for Node {
             publish_context: decode::map(request.publish_context),
             staging_path: path(request.staging_target_path),
             target_path: path(request.target_path),
+            mount_group: decode::mount_group(&request.volume_capability)?,
             capability: decode::capability(request.volume_capability)?,
             read_only: request.readonly,
             secrets: decode::secrets(request.secrets),

@@ -1,6 +1,6 @@
 //! Looking at a volume, and changing its settings.
 
-use crate::backend::{Condition, Volume};
+use crate::backend::{Condition, RootSettings, Volume};
 use crate::csi::ROLE_KEY;
 use crate::dispatch::Call;
 use crate::error::Result;
@@ -39,8 +39,11 @@ impl Operations {
             allows_writing(&volume, capability)?;
             has_file_system(&volume, capability)
         };
-        let unlike =
-            |(key, value): (&String, &String)| key != ROLE_KEY && volume.context.get(key) != Some(value);
+        // An operator says in the context what the parameters of a registered volume would.
+        let unlike = |(key, value): (&String, &String)| {
+            let own = volume.context.get(key).or_else(|| volume.root.get(key));
+            key != ROLE_KEY && own.map_or(!RootSettings::is_about(key), |own| own != value)
+        };
         if let Some((key, _)) = request.volume_context.iter().find(|pair| unlike(*pair)) {
             return Ok(Verdict::OtherContext(key.clone()));
         }

@@ -6,6 +6,7 @@ mod fault;
 mod filesystem;
 mod lost;
 pub(crate) mod mounts;
+mod owner;
 mod publish;
 mod publish_unstaged;
 pub(crate) mod record;

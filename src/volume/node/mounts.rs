@@ -1,6 +1,7 @@
 //! Mounts, as the kernel reports them, and the bind mounts at staging paths and targets.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -12,7 +13,7 @@ use crate::ids::VolumeId;
 use crate::sys::file;
 use crate::sys::mountinfo::{Mount, Mounts};
 use crate::volume::Operations;
-use crate::volume::node::record::NodeRecord;
+use crate::volume::node::record::{Made, NodeRecord};
 use crate::volume::request::Access;
 
 /// How often a path is unmounted before another process is assumed to mount it again and again.
@@ -210,6 +211,35 @@ impl Operations {
         let (record, predecessor) = self.records_under_name(id)?;
         let (record, attachment, mounts) = (RefCell::new(record), RefCell::default(), RefCell::default());
         Ok(OnNode { call, id, backend, predecessor, record, attachment, mounts })
+    }
+
+    /// What is made for a path of a volume: nothing if the path exists. Directories above it that were made
+    /// for other paths are removed with the last of these paths.
+    pub(crate) fn what_is_made_for(&self, path: impl AsRef<Path>) -> Made {
+        let path = path.as_ref();
+        if !file::is_absent(path) {
+            return Made::default();
+        }
+        let records = self.node_records();
+        let made: HashSet<&Path> = records
+            .iter()
+            .flat_map(|(_, record)| &record.uses)
+            .flat_map(|it| it.made.parents.iter().map(Path::new))
+            .collect();
+        let goes_with_it = |above: &&Path| made.contains(*above) || file::is_absent(above);
+        let above = path.ancestors().skip(1).filter(goes_with_it);
+        let mut parents: Vec<_> = above.map(|above| above.display().to_string()).collect();
+        parents.reverse();
+        Made { itself: true, parents }
+    }
+
+    /// Enters what is made for a target into its record. A path that was left behind stays ours.
+    pub(crate) fn enter_what_is_made(&self, record: &mut NodeRecord, path: &str) {
+        if let Some(target) = record.uses.iter_mut().find(|it| !it.is_staging() && it.path == path)
+            && file::is_absent(Path::new(path))
+        {
+            target.made = self.what_is_made_for(path);
+        }
     }
 
     /// Writes a volume's record; durable when Ok.

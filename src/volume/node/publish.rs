@@ -9,6 +9,7 @@ use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::volume::Operations;
 use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
+use crate::volume::node::owner::enter_group;
 use crate::volume::node::record::{self, NodeRecord, Use, UseKind};
 use crate::volume::request::{Access, Mode, NodePublish};
 
@@ -29,6 +30,7 @@ impl Operations {
         let mode = request.capability.mode;
         let wanted = Use::new(UseKind::Target, &request.target_path, mode, read_only);
         let entry = add_target(id, &mut record, wanted, self.single_node_targets)?;
+        self.change_group(volume, &mut record, (request, entry), read_only)?;
         if entry == TargetEntry::New {
             self.enter_what_is_made(&mut record, &request.target_path);
             self.write_record(volume, record.clone())?;
@@ -65,6 +67,10 @@ impl Operations {
                 // This also finishes what an earlier call could not finish.
                 self.mount_attached(volume)?;
                 let record = volume.recorded()?;
+                if !was_mounted || was_lost {
+                    let root = self.root_settings(volume, context)?;
+                    self.own_root(volume, &root, record.mount_group)?;
+                }
                 let mut stagings = record.stagings();
                 stagings.try_for_each(|staging| self.bind_staging(volume, &staging.path))
             }
@@ -75,6 +81,31 @@ impl Operations {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Gives the volume to the group of the request, if that is another one than the recorded one. No other
+    /// target may be in use with that.
+    fn change_group(
+        &self,
+        volume: &OnNode<'_>,
+        record: &mut NodeRecord,
+        (request, entry): (&NodePublish, TargetEntry),
+        read_only: bool,
+    ) -> Result<()> {
+        let (before, group) = (record.mount_group, request.mount_group.filter(|_| !read_only));
+        let others =
+            record.targets().filter(|it| !it.left_behind && it.path != request.target_path).count() > 0;
+        let conflict = match entry {
+            TargetEntry::New => (others, Kind::Precondition),
+            TargetEntry::Present => (true, Kind::AlreadyExists),
+        };
+        enter_group(volume.id, record, group, conflict)?;
+        if record.mount_group == before {
+            return Ok(());
+        }
+        let root = self.root_settings(volume, &context_of(request, record))?;
+        self.own_root(volume, &root, group)?;
+        self.write_record(volume, record.clone())
     }
 
     /// The error for a volume without a record.

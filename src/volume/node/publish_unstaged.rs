@@ -13,7 +13,7 @@
 
 use std::path::Path;
 
-use crate::backend::{NodeContext, Publication, PublishedBy};
+use crate::backend::{NodeContext, Publication, PublishedBy, RootSettings};
 use crate::config::SingleNodeTargets;
 use crate::dispatch::Call;
 use crate::error::{Kind, Result};
@@ -32,7 +32,8 @@ impl Operations {
         backend.supports(&request.capability)?;
         let volume = &self.on_node(call, id, backend)?;
         self.release_predecessor(volume, &request.secrets)?;
-        let fs_type = self.fs_type_for(volume, &context_of(request, None))?;
+        let context = context_of(request, None);
+        let (fs_type, root) = (self.fs_type_for(volume, &context)?, self.root_settings(volume, &context)?);
         let before = self.record_before(volume, request, &fs_type)?;
         let context = context_of(request, before.as_ref());
         let mut record = match before {
@@ -50,7 +51,7 @@ impl Operations {
             self.enter_what_is_made(&mut record, &request.target_path);
             self.write_record(volume, record)?;
         }
-        let published = self.publish_recorded(volume, request, &context);
+        let published = self.publish_recorded(volume, request, (&context, &root));
         let NodePublishUnstaged { target_path: path, secrets, .. } = request;
         match entry {
             TargetEntry::New => {
@@ -66,7 +67,7 @@ impl Operations {
         &self,
         volume: &OnNode<'_>,
         request: &NodePublishUnstaged,
-        context: &NodeContext<'_>,
+        (context, root): (&NodeContext<'_>, &RootSettings),
     ) -> Result<()> {
         if request.capability.access == Access::Block {
             self.clear_format_mark(volume)?;
@@ -78,6 +79,9 @@ impl Operations {
         }
         self.attach(volume, context)?;
         self.mount_attached(volume)?;
+        if !reads_only(request) {
+            self.own_root(volume, root, None)?;
+        }
         self.bind_target(volume, &request.target_path)
     }
 
@@ -226,6 +230,7 @@ mod tests {
             published: PublishedBy::Node,
             attached: AttachedImage::default(),
             begun: None,
+            mount_group: None,
             unknown: Unknown::new(),
         };
         let mut enter = |request| enter_target(&id, &mut record, request, "ext4", SingleNodeTargets::Lenient);

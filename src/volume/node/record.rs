@@ -3,9 +3,6 @@
 //! A record names what is ours: it is written before anything is made and removed after everything is gone.
 //! The present state always comes from the kernel, never from the record.
 
-use std::collections::HashSet;
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -14,7 +11,6 @@ use crate::backend::{AttachedImage, PublishedBy};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::journal::{Change, Table};
-use crate::sys::file;
 use crate::volume::Operations;
 use crate::volume::request::{Access, Capability, Mode};
 
@@ -45,6 +41,9 @@ pub struct NodeRecord {
     /// Work on its file system that was begun and is not known to have ended.
     #[serde(rename = "begun", default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<BegunWork>,
+    /// The group that its root was given to.
+    #[serde(rename = "mount_group", default, skip_serializing_if = "Option::is_none")]
+    pub mount_group: Option<u32>,
     /// Fields that this release does not know.
     #[serde(flatten)]
     pub unknown: Unknown,
@@ -261,6 +260,7 @@ impl Operations {
             published: PublishedBy::Controller,
             attached: AttachedImage::default(),
             begun: None,
+            mount_group: None,
             unknown: Unknown::new(),
         }
     }
@@ -286,35 +286,6 @@ impl Operations {
     pub fn node_records(&self) -> Vec<(String, NodeRecord)> {
         let decode = |(key, value): (String, Value)| NodeRecord::decode(value).map(|record| (key, record));
         self.journal.entries(Table::Volumes).into_iter().filter_map(decode).collect()
-    }
-
-    /// What is made for a path of a volume: nothing if the path exists. Directories above it that were made
-    /// for other paths are removed with the last of these paths.
-    pub(crate) fn what_is_made_for(&self, path: impl AsRef<Path>) -> Made {
-        let path = path.as_ref();
-        if !file::is_absent(path) {
-            return Made::default();
-        }
-        let records = self.node_records();
-        let made: HashSet<&Path> = records
-            .iter()
-            .flat_map(|(_, record)| &record.uses)
-            .flat_map(|it| it.made.parents.iter().map(Path::new))
-            .collect();
-        let goes_with_it = |above: &&Path| made.contains(*above) || file::is_absent(above);
-        let above = path.ancestors().skip(1).filter(goes_with_it);
-        let mut parents: Vec<_> = above.map(|above| above.display().to_string()).collect();
-        parents.reverse();
-        Made { itself: true, parents }
-    }
-
-    /// Enters what is made for a target into its record. A path that was left behind stays ours.
-    pub(crate) fn enter_what_is_made(&self, record: &mut NodeRecord, path: &str) {
-        if let Some(target) = record.uses.iter_mut().find(|it| !it.is_staging() && it.path == path)
-            && file::is_absent(Path::new(path))
-        {
-            target.made = self.what_is_made_for(path);
-        }
     }
 
     /// Writes a record; durable when Ok.
@@ -351,6 +322,7 @@ mod tests {
             published: PublishedBy::Node,
             attached: AttachedImage { image: "10ab".into(), publication: "0123".into() },
             begun: None,
+            mount_group: Some(100),
             unknown: Unknown::new(),
         };
         let uses = serde_json::json!([
@@ -366,7 +338,7 @@ mod tests {
         for access in [Access::Block, record.access.clone()] {
             let record = NodeRecord { access, ..record.clone() };
             let value = record.encode().expect("encodes");
-            assert_eq!(value["uses"], uses);
+            assert_eq!((&value["uses"], &value["mount_group"]), (&uses, &100.into()));
             assert_eq!(NodeRecord::decode(value), Some(record));
         }
     }

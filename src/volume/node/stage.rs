@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use crate::backend::creation_record::Unknown;
-use crate::backend::{AttachedImage, Attachment, FileTree, NodeContext, PublishedBy};
+use crate::backend::{AttachedImage, Attachment, FileTree, NodeContext, PublishedBy, RootSettings};
 use crate::csi::CONTEXT_KEY;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
@@ -17,6 +17,7 @@ use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::node::filesystem::{self, FsDevice, driver_of};
 use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
+use crate::volume::node::owner::enter_group;
 use crate::volume::node::record::{self, NodeRecord, Use, UseKind};
 use crate::volume::request::{Access, Capability, Mode, NodeStage};
 
@@ -28,24 +29,27 @@ impl Operations {
         let volume = &self.on_node(call, id, backend)?;
         self.release_predecessor(volume, &request.secrets)?;
         let (before, context) = (volume.record_in_use(), context_of(request));
-        let fs_type = self.fs_type_for(volume, &context)?;
+        let (fs_type, root) = (self.fs_type_for(volume, &context)?, self.root_settings(volume, &context)?);
         let mut record = self.staged_record(volume, request, &fs_type, before.clone())?;
-        let is_staged = before.as_ref() == Some(&record);
+        let is_recorded = before.as_ref() == Some(&record);
         if self.remove_lost(volume, &context)? {
             record.forget_formatting();
         }
-        if is_staged {
-            // The staging path may be in use, so a failed call does not remove it.
-            return self.stage_recorded(volume, request);
-        }
-        self.write_record(volume, record)?;
-        let staged = self.stage_recorded(volume, request);
         let NodeStage { staging_path: path, secrets, .. } = request;
-        self.roll_back(volume, path, staged, || self.remove_staging(volume, path, secrets))
+        let is_staged = before.is_some_and(|before| before.staging(path).is_some());
+        if !is_recorded {
+            self.write_record(volume, record)?;
+        }
+        let staged = self.stage_recorded(volume, request, &root);
+        match is_staged {
+            // The staging path may be in use, so a failed call does not remove it.
+            true => staged,
+            false => self.roll_back(volume, path, staged, || self.remove_staging(volume, path, secrets)),
+        }
     }
 
     /// Attaches, mounts and binds the volume as recorded.
-    fn stage_recorded(&self, volume: &OnNode<'_>, request: &NodeStage) -> Result<()> {
+    fn stage_recorded(&self, volume: &OnNode<'_>, request: &NodeStage, root: &RootSettings) -> Result<()> {
         if request.capability.access == Access::Block {
             self.clear_format_mark(volume)?;
         }
@@ -53,6 +57,7 @@ impl Operations {
         self.mount_attached(volume)?;
         if !record::is_read_only(&request.capability) {
             self.refuse_faulty(volume)?;
+            self.own_root(volume, root, volume.recorded()?.mount_group)?;
         }
         self.bind_staging(volume, &request.staging_path)
     }
@@ -147,6 +152,8 @@ impl Operations {
                 record.uses.push(Use { made, ..staging });
             }
         }
+        let group = request.mount_group.filter(|_| !read_only);
+        enter_group(id, &mut record, group, (true, Kind::AlreadyExists))?;
         Ok(record)
     }
 
@@ -173,6 +180,7 @@ impl Operations {
             },
             attached: AttachedImage::default(),
             begun,
+            mount_group: None,
             unknown: Unknown::new(),
         }
     }

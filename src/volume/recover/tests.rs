@@ -330,6 +330,7 @@ fn what_is_staged_again_after_a_boot_is_not_given_back() {
             published: PublishedBy::Node,
             attached: AttachedImage::default(),
             begun: None,
+            mount_group: None,
             unknown: Unknown::new(),
         };
         operations.remember(&staged, &record)

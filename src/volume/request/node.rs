@@ -16,6 +16,8 @@ request! {
         staging_path: String,
         /// How the volume will be used.
         capability: Capability,
+        /// The group that is to write to the volume.
+        mount_group: Option<u32>,
         /// Credentials.
         secrets: Secrets,
         /// The volume context from the creation.
@@ -56,6 +58,8 @@ request! {
         target_path: String,
         /// How the volume will be used.
         capability: Capability,
+        /// The group that is to write to the volume.
+        mount_group: Option<u32>,
         /// Whether the consumer may only read.
         read_only: bool,
         /// Credentials.

@@ -10,7 +10,7 @@ use protobuf::MessageField;
 
 use crate::support::client::Answer;
 use crate::support::group::Group;
-use crate::support::machine::{is_mounted, run, text};
+use crate::support::machine::{is_mounted, owner, run, text, write_as};
 use crate::support::requests::*;
 use crate::support::{Code, Daemon, MIB, refused};
 
@@ -177,6 +177,30 @@ fn a_quota_is_kept_shown_and_raised_under_the_writer() {
     assert!(!grown.node_expansion_required, "there is nothing to do on the node");
     assert_eq!(total(), 128 * MIB);
     fill("enough").expect("there is room");
+    it.unmount(&id, 0, "target");
+    it.delete(&id);
+}
+
+/// The cluster sets the owner, the nodes the group.
+#[test]
+fn a_group_writes_to_a_volume_on_every_node() {
+    let it = Nodes::new();
+    let parameters = [("uid", "65534"), ("mode", "0750"), ("mountGroupPolicy", "always")];
+    let made = it.controller.client().create(&it.group.volume_with("shared", 16, &parameters));
+    let id = made.expect("create").volume_id;
+    it.mount(&id, 0, &many(), "target").expect("mount");
+    let [one, two] = [0, 1].map(|node| it.path(node, "target"));
+    assert_eq!(owner(&one), (65534, 0, 0o750));
+    assert!(write_as(65534, 1, &one, "file") && !write_as(1, 100, &one, "other"));
+    it.unmount(&id, 0, "target");
+
+    let shared = shared_with(many(), "100");
+    it.mount(&id, 0, &shared, "target").expect("mount");
+    it.mount(&id, 1, &shared, "target").expect("mount");
+    assert_eq!((owner(&two), owner(&two.join("file"))), ((65534, 100, 0o2770), (65534, 100, 0o664)));
+    assert!(write_as(1, 100, &one, "from-one") && write_as(2, 100, &two, "from-two"));
+    assert_eq!(fs::read_to_string(one.join("from-two")).expect("read"), "data\n");
+    it.unmount(&id, 1, "target");
     it.unmount(&id, 0, "target");
     it.delete(&id);
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileTypeExt;
 
 use super::scene::{Scene, device, devices, fill, size_at};
 use crate::support::MIB;
-use crate::support::machine::{checksum, is_mounted, mount_at, run, text};
+use crate::support::machine::{checksum, is_mounted, mount_at, owner, run, text, write_as};
 use crate::support::requests::*;
 
 #[test]
@@ -57,6 +57,21 @@ fn carries_data(fs_type: &str, mib: i64) {
         .delete_snapshot(&delete_snapshot(&taken.snapshot_id))
         .expect("delete the snapshot");
     scene.retire(&volume, &["pod/target"], &["elsewhere"]);
+    scene.assert_clean();
+}
+
+/// What the controller knows of the owner goes to the node with the publication.
+#[test]
+fn a_new_volume_is_given_to_its_owner_and_its_group() {
+    let scene = Scene::new();
+    let parameters = [("uid", "65534"), ("mode", "0750")];
+    let volume = scene.use_volume("one", 32, shared_with(mount("ext4"), "100"), &parameters);
+    let target = scene.path("target");
+    assert_eq!(owner(&target), (65534, 100, 0o2770));
+    assert!(write_as(65534, 1, &target, "file") && write_as(1, 100, &target, "new"));
+    assert!(!write_as(1, 1, &target, "other"));
+    assert_eq!(owner(&target.join("new")).1, 100);
+    scene.retire(&volume, &["target"], &["stage"]);
     scene.assert_clean();
 }
 

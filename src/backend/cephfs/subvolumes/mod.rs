@@ -24,6 +24,7 @@ use crate::backend::ceph::{ClusterAccess, Failure, Monitors, Reason, read};
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
+use crate::sys::owner::Owner;
 
 pub(crate) use self::clones::{Begun, CloneState, NewClone};
 pub(crate) use self::snapshots::SnapshotRemoved;
@@ -62,11 +63,8 @@ pub(crate) struct NewSubvolume {
     pub size: u64,
     /// The pool for its data; None for the first one of the file system.
     pub pool: Option<String>,
-    /// The owner of its root; None for that of the group.
-    pub uid: Option<u32>,
-    pub gid: Option<u32>,
-    /// The permissions of its root, in octal.
-    pub mode: Option<String>,
+    /// The owner of its root; that of the group where it is None.
+    pub owner: Owner,
 }
 
 /// Whether a subvolume was made.
@@ -130,13 +128,13 @@ pub(crate) struct Subvolumes<'a> {
 impl Subvolumes<'_> {
     /// Makes a subvolume, whose name must be new.
     pub fn create(&self, name: &str, new: &NewSubvolume) -> Result<Made> {
-        let NewSubvolume { size, pool, uid, gid, mode } = new;
+        let NewSubvolume { size, pool, owner: Owner { uid, gid, mode } } = new;
         let arguments = [
             Some(("size", Value::from(*size))),
             pool.as_ref().map(|pool| ("pool_layout", pool.as_str().into())),
             uid.map(|uid| ("uid", uid.into())),
             gid.map(|gid| ("gid", gid.into())),
-            mode.as_ref().map(|mode| ("mode", mode.as_str().into())),
+            mode.map(|mode| ("mode", format!("{mode:04o}").into())),
         ];
         match self.of_one(Class::Change, "fs subvolume create", name, arguments.into_iter().flatten()) {
             Ok(_) => Ok(Made::Done),

@@ -43,7 +43,7 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
     fs.index().set(&path, &entry)?;
     let pool = entry.placed.data_pool.clone().or(settings.layout.pool.clone());
     let made = match entry.copy_of {
-        None => make(fs, &object, &NewSubvolume { size, pool, ..settings.layout }),
+        None => make(fs, &object, &NewSubvolume { size, pool, owner: settings.root.owner }),
         Some(_) => copy::make(fs, &object, &entry, pool.as_deref()),
     };
     made.map_err(|error| forget_refused(fs, &object, &entry, error))?;

@@ -6,6 +6,7 @@ use crate::backend::cephfs::FS_TYPE;
 use crate::backend::cephfs::context::{Fs, is_drawn, may_exist};
 use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::subvolumes::Subvolume;
+use crate::backend::parameters::about_root;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 
@@ -57,6 +58,7 @@ pub(crate) fn volume(fs: &Fs<'_>, object: &str, entry: &Entry) -> Volume {
         size: entry.size,
         context: Default::default(),
         fs_type: Some(FS_TYPE.to_string()),
+        root: entry.request.as_ref().map(|request| about_root(&request.parameters)).unwrap_or_default(),
         source: entry.request.as_ref().and_then(|request| request.source.clone()),
         topology: entry.placed.domains.accessible(&fs.context.identity.plugin),
         published: Vec::new(),

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use crate::backend::Volume;
+use crate::backend::parameters::about_root;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::record::Record;
@@ -114,6 +115,7 @@ impl ImageWithRecord {
             // records, says the same of a volume as its creation.
             context: Map::new(),
             fs_type: asked.and_then(|asked| asked.fs_type.clone()),
+            root: asked.map(|asked| about_root(&asked.parameters)).unwrap_or_default(),
             source: asked.and_then(|asked| asked.source.clone()),
             topology: placed.map(|placed| placed.domains.accessible(plugin)).unwrap_or_default(),
             published: Vec::new(),

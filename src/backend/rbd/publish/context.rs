@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::backend::ceph::publication::NodePublication;
+use crate::backend::parameters::about_root;
 use crate::backend::rbd::image::find::ImageWithRecord;
 use crate::backend::rbd::node::Mounter;
 use crate::backend::rbd::tool::ImageInfo;
@@ -30,6 +31,8 @@ pub(crate) struct PublishContext {
     pub map_options: Vec<String>,
     /// The file system it was made for, if that is known.
     pub fs_type: Option<String>,
+    /// The parameters about the root of its file system.
+    pub root: Map,
     /// Whether the node must not write.
     pub read_only: bool,
     /// Which publication it is: [`NodePublication::nonce`].
@@ -41,13 +44,16 @@ impl PublishContext {
     pub fn new(found: ImageWithRecord, publication: &NodePublication) -> Result<Self> {
         let ImageWithRecord { info: ImageInfo { id: image_id, features, .. }, record } = found;
         let settings = record.as_ref().map(|record| record.settings()).transpose()?.unwrap_or_default();
-        let fs_type = record.and_then(|record| record.asked.fs_type);
+        let asked = record.map(|record| record.asked);
+        let root = asked.as_ref().map(|asked| about_root(&asked.parameters)).unwrap_or_default();
+        let fs_type = asked.and_then(|asked| asked.fs_type);
         Ok(Self {
             image_id,
             features,
             mounter: settings.mounter,
             map_options: settings.map_options,
             fs_type,
+            root,
             read_only: publication.read_only,
             publication: publication.nonce.clone(),
         })
@@ -70,7 +76,7 @@ impl PublishContext {
             (PUBLICATION, self.publication.clone()),
         ];
         let said = pairs.into_iter().filter(|(_, value)| !value.is_empty());
-        said.map(|(key, value)| (key.to_string(), value)).collect()
+        said.map(|(key, value)| (key.to_string(), value)).chain(self.root.clone()).collect()
     }
 
     /// Reads the controller's publish context; None if the orchestrator did not ask the controller.
@@ -99,6 +105,7 @@ impl PublishContext {
             mounter,
             map_options,
             fs_type: map.get(CONTEXT_KEY).cloned().filter(|it| !it.is_empty()),
+            root: about_root(map),
             read_only,
             publication: said(PUBLICATION).to_string(),
         }))
@@ -119,6 +126,7 @@ mod tests {
             mounter: Mounter::Kernel,
             map_options: Vec::new(),
             fs_type: None,
+            root: Map::new(),
             read_only: false,
             publication: String::new(),
         };
@@ -126,6 +134,7 @@ mod tests {
             mounter: Mounter::Nbd,
             map_options: vec!["io-timeout=30".into(), "exclusive".into()],
             fs_type: Some("xfs".into()),
+            root: [("uid".to_string(), "65534".to_string())].into(),
             read_only: true,
             publication: "0123456789abcdef".into(),
             ..plain.clone()
