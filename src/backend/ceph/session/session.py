@@ -376,6 +376,11 @@ def info(pool, options, words, stdin):
         raise failed("error opening image " + name, errno.ENOENT)
     if pool.method("rbd_mirroring", "mirror_image_get", text(image_id)) is not None:
         raise NotServed()
+    return printed(described(pool, name, image_id, said))
+
+
+def described(pool, name, image_id, said):
+    """An image that is not mirrored, by the values of its header."""
     bits, at = said["features"].take("Q"), header(image_id)
     row = {"name": name, "id": image_id, "size": said["size"].take("Q"), "object_size": 1 << said["order"].take("B"),
            "snapshot_count": 0, "features": [feature for bit, feature in enumerate(FEATURES) if bits >> bit & 1],
@@ -387,7 +392,7 @@ def info(pool, options, words, stdin):
     parent = Parents(pool).named(pool.method(at, "parent_get") if "parent" in said else None)
     if parent is not None:
         row["parent"] = parent
-    return printed(row)
+    return row
 
 
 def metadata_get(pool, options, words, stdin):
@@ -561,12 +566,20 @@ def create(cluster, options, words, stdin):
             pool.check()
             raise NotServed()  # A data pool is missing: the tool names it.
         raise failed("import failed", error.errno)
+    image_id = pool.id_of(name)
     if pairs:
-        write_first(pool, name, pairs)
-    return b""
+        write_first(pool, image_id, pairs)
+    return just_made(pool, name, image_id)
 
 
-def write_first(pool, name, pairs):
+def just_made(pool, name, image_id):
+    """What `rbd info` says of a new image, to save that question; nothing if it needs a closer look: it is gone, or perhaps mirrored."""
+    said = pool.values(image_id)
+    row = described(pool, name, image_id, said) if "size" in said else {"features": ["journaling"]}
+    return b"" if "journaling" in row["features"] else printed(row)
+
+
+def write_first(pool, image_id, pairs):
     """Writes the metadata of an image that was just made, unless it has some already: another controller that met it without has made
     it the image of its own request."""
     with rados.WriteOpCtx() as op:
@@ -574,7 +587,7 @@ def write_first(pool, name, pairs):
         op.omap_cmp("metadata_" + pairs[0][0].decode(), "", rados.LIBRADOS_CMPXATTR_OP_EQ)
         op.execute("rbd", "metadata_set", metadata(pairs))
         try:
-            pool.io.operate_write_op(op, header(pool.id_of(name)))
+            pool.io.operate_write_op(op, header(image_id))
         except rados.ObjectNotFound:
             pass  # Another controller has removed it. The next look shows that.
         except rados.OSError as error:
