@@ -18,6 +18,7 @@ ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # Keys are in its memory: 
 
 import errno
 import fcntl
+import itertools
 import json
 import os
 import queue
@@ -213,9 +214,10 @@ class Pool:
             raise
 
     def methods(self, calls):
-        """What class methods of objects answer; None for what is absent. Some are in flight together, and no more answers are kept."""
-        for first in range(0, len(calls), IN_FLIGHT):
-            yield from self.together(calls[first:first + IN_FLIGHT])
+        """What class methods of objects answer; None for what is absent. Some are in flight together, and no more are in memory."""
+        calls = iter(calls)
+        for some in iter(lambda: list(itertools.islice(calls, IN_FLIGHT)), []):
+            yield from self.together(some)
 
     def together(self, calls):
         answers, failures, done = [None] * len(calls), [], threading.Semaphore(0)
@@ -438,9 +440,9 @@ def names(pool, options, words, stdin):
 
 def list_images(pool, options, words, stdin):
     images = directory(pool)
-    asked = [call for name, image_id in images for call in (
+    asked = (call for name, image_id in images for call in (
         ("rbd_id." + name, "get_id", b""), (header(image_id), "get_size", SNAPSHOT), (header(image_id), "get_snapcontext", b""),
-        (header(image_id), "parent_get", b""))]
+        (header(image_id), "parent_get", b"")))
     answers, rows, snapshots, parents = pool.methods(asked), [], [], Parents(pool)
     for name, image_id in images:
         named, size, context, parent = next(answers), next(answers), next(answers), next(answers)

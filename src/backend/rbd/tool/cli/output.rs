@@ -105,8 +105,8 @@ pub(super) struct Row {
     parent: Option<ParentOutput>,
 }
 
-/// The images, by name, each with its snapshots. They are kept in a few large blocks: memory that was taken in
-/// small ones is not given back to the system.
+/// The images, by name, each with its snapshots. They are in one large block of memory: only large blocks go
+/// back to the system when they are freed.
 pub(super) fn entries(rows: Vec<Row>) -> Vec<ListedImage> {
     let (mut images, mut taken) = (Vec::new(), Vec::new());
     for Row { image: name, id, size, snapshot, snapshot_id, parent } in rows {
