@@ -18,6 +18,7 @@ ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # Keys are in its memory: 
 
 import errno
 import fcntl
+import itertools
 import json
 import os
 import queue
@@ -224,9 +225,10 @@ class Pool:
             raise
 
     def methods(self, calls):
-        """What class methods of objects answer; None for what is absent. Some are in flight together, and no more answers are kept."""
-        for first in range(0, len(calls), IN_FLIGHT):
-            yield from self.together(calls[first:first + IN_FLIGHT])
+        """What class methods of objects answer; None for what is absent. Some are in flight together, and no more are in memory."""
+        calls = iter(calls)
+        for some in iter(lambda: list(itertools.islice(calls, IN_FLIGHT)), []):
+            yield from self.together(some)
 
     def together(self, calls):
         answers, failures, done = [None] * len(calls), [], threading.Semaphore(0)
@@ -387,6 +389,11 @@ def info(pool, options, words, stdin):
         raise failed("error opening image " + name, errno.ENOENT)
     if pool.method("rbd_mirroring", "mirror_image_get", text(image_id)) is not None:
         raise NotServed()
+    return printed(described(pool, name, image_id, said))
+
+
+def described(pool, name, image_id, said):
+    """An image that is not mirrored, by the values of its header."""
     bits, at = said["features"].take("Q"), header(image_id)
     row = {"name": name, "id": image_id, "size": said["size"].take("Q"), "object_size": 1 << said["order"].take("B"),
            "snapshot_count": 0, "features": [feature for bit, feature in enumerate(FEATURES) if bits >> bit & 1],
@@ -398,7 +405,7 @@ def info(pool, options, words, stdin):
     parent = Parents(pool).named(pool.method(at, "parent_get") if "parent" in said else None)
     if parent is not None:
         row["parent"] = parent
-    return printed(row)
+    return row
 
 
 def metadata_get(pool, options, words, stdin):
@@ -444,9 +451,9 @@ def names(pool, options, words, stdin):
 
 def list_images(pool, options, words, stdin):
     images = directory(pool)
-    asked = [call for name, image_id in images for call in (
+    asked = (call for name, image_id in images for call in (
         ("rbd_id." + name, "get_id", b""), (header(image_id), "get_size", SNAPSHOT), (header(image_id), "get_snapcontext", b""),
-        (header(image_id), "parent_get", b""))]
+        (header(image_id), "parent_get", b"")))
     answers, rows, snapshots, parents = pool.methods(asked), [], [], Parents(pool)
     for name, image_id in images:
         named, size, context, parent = next(answers), next(answers), next(answers), next(answers)
@@ -572,12 +579,20 @@ def create(cluster, options, words, stdin):
             pool.check()
             raise NotServed()  # A data pool is missing: the tool names it.
         raise failed("import failed", error.errno)
+    image_id = pool.id_of(name)
     if pairs:
-        write_first(pool, name, pairs)
-    return b""
+        write_first(pool, image_id, pairs)
+    return just_made(pool, name, image_id)
 
 
-def write_first(pool, name, pairs):
+def just_made(pool, name, image_id):
+    """What `rbd info` says of a new image, to save that question; nothing if it needs a closer look: it is gone, or perhaps mirrored."""
+    said = pool.values(image_id)
+    row = described(pool, name, image_id, said) if "size" in said else {"features": ["journaling"]}
+    return b"" if "journaling" in row["features"] else printed(row)
+
+
+def write_first(pool, image_id, pairs):
     """Writes the metadata of an image that was just made, unless it has some already: another controller that met it without has made
     it the image of its own request."""
     with rados.WriteOpCtx() as op:
@@ -585,7 +600,7 @@ def write_first(pool, name, pairs):
         op.omap_cmp("metadata_" + pairs[0][0].decode(), "", rados.LIBRADOS_CMPXATTR_OP_EQ)
         op.execute("rbd", "metadata_set", metadata(pairs))
         try:
-            pool.io.operate_write_op(op, header(pool.id_of(name)))
+            pool.io.operate_write_op(op, header(image_id))
         except rados.ObjectNotFound:
             pass  # Another controller has removed it. The next look shows that.
         except rados.OSError as error:

@@ -11,7 +11,7 @@ use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::spec::{
     CreateSpec, answer_from, bounds, find_if_known, find_taken, find_whole, replaced, take_name,
 };
-use crate::backend::rbd::tool::{ImageInfo, Made, NewImage};
+use crate::backend::rbd::tool::{ImageInfo, MadeImage, NewImage};
 use crate::error::Result;
 use crate::ids::VolumeId;
 
@@ -50,10 +50,11 @@ fn create_blank(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<ImageInfo> {
     let layout = layout::of_new(pool, &spec.settings.layout)?;
     let image = NewImage { name: &spec.new.object, size, layout: &layout, metadata: &metadata };
     let create = || {
-        if pool.create(&image)? == Made::Taken {
-            return Ok(None);
-        }
-        let info = find_taken(pool, spec)?.ok_or_else(replaced)?;
+        let info = match pool.create(&image)? {
+            MadeImage::Taken => return Ok(None),
+            MadeImage::New(Some(info)) => *info,
+            MadeImage::New(None) => find_taken(pool, spec)?.ok_or_else(replaced)?,
+        };
         pool.memory().records.remember(&spec.key(), &info.id, &spec.record);
         Ok(Some(info))
     };

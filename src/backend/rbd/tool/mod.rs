@@ -27,15 +27,15 @@ pub use self::mirror::{
 };
 pub use self::types::{
     Changed, DEFAULT_OBJECT_SIZE, EXCLUSIVE_LOCK, ImageInfo, ImageRef, Layout, Limits, ListedImage,
-    ListedSnapshot, Made, NewClone, NewImage, OBJECT_MAP, Parent, PoolOptions, Removed, RemovedByNumber,
-    Renamed, SnapshotInfo, Trashed, Watcher, largest_size,
+    ListedSnapshot, Made, MadeImage, NewClone, NewImage, OBJECT_MAP, Parent, PoolOptions, Removed,
+    RemovedByNumber, Renamed, SnapshotInfo, Trashed, Watcher, largest_size,
 };
 pub use crate::backend::ceph::locks::{BindLocks, LockHolder, LockRequest, LockTarget, LockTool, Locked};
 
 /// Images, by name or by id.
 pub trait ImageTool {
     /// Makes an image with its metadata in one go.
-    fn create(&self, image: &NewImage<'_>) -> Result<Made>;
+    fn create(&self, image: &NewImage<'_>) -> Result<MadeImage>;
 
     /// Looks an image up.
     fn info(&self, image: ImageRef<'_>) -> Result<Option<ImageInfo>>;

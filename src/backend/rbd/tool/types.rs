@@ -108,6 +108,15 @@ pub enum Made {
     Taken,
 }
 
+/// Whether an image was made under a name.
+#[derive(Debug, PartialEq, Eq)]
+pub enum MadeImage {
+    /// It was made now: the image, if the cluster has shown it already.
+    New(Option<Box<ImageInfo>>),
+    /// The name is taken.
+    Taken,
+}
+
 /// Whether an image was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {

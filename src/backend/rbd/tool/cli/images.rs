@@ -10,7 +10,7 @@ use super::stream::empty_image;
 use super::{PoolCommands, destination};
 use crate::backend::ceph::objects::Rados;
 use crate::backend::rbd::tool::{
-    Changed, ImageInfo, ImageRef, ImageTool, Layout, Limits, ListedImage, Made, NewImage, PoolOptions,
+    Changed, ImageInfo, ImageRef, ImageTool, Layout, Limits, ListedImage, MadeImage, NewImage, PoolOptions,
     Removed, Renamed, Watcher,
 };
 use crate::error::{Error, Result};
@@ -53,15 +53,19 @@ impl ImageTool for PoolCommands<'_> {
     /// `rbd import`: it makes image and metadata in one process; `rbd create` would need another one for each
     /// value. The image first gets the size of the file that is read, so the file pretends to have that size.
     /// An image whose creation is killed then has the right size or does not exist. From a pipe it would
-    /// first have the size of an object.
-    fn create(&self, image: &NewImage<'_>) -> Result<Made> {
+    /// first have the size of an object. The tool prints nothing; the session shows the new image, as `rbd
+    /// info` would.
+    fn create(&self, image: &NewImage<'_>) -> Result<MadeImage> {
         let words = ["import", "--no-progress", "--export-format=2", "--path=/proc/self/fd/0"];
         let cmd = self.at.access.osd_command(Tool::Rbd, Class::Change).args(words);
         let cmd = cmd.args(destination(self.at, image.name)?).args(layout(image.layout));
         let cmd = cmd.stdin(empty_image(image.size, image.metadata)).stdin_length(image.size);
         match self.run(cmd) {
-            Ok(_) => Ok(Made::New),
-            Err(failure) if is(&failure, libc::EEXIST) => Ok(Made::Taken),
+            Ok(output) => {
+                let shown = serde_json::from_slice::<InfoOutput>(&output.stdout).ok();
+                Ok(MadeImage::New(shown.map(|shown| Box::new(shown.into()))))
+            }
+            Err(failure) if is(&failure, libc::EEXIST) => Ok(MadeImage::Taken),
             Err(failure) => {
                 Err(self.not_made(failure, image.layout, &format!("make image {}", self.path(image.name))))
             }

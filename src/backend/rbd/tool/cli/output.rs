@@ -1,6 +1,5 @@
 //! What the tools print, as JSON: only the fields that are needed; others are ignored.
 
-use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
@@ -106,20 +105,27 @@ pub(super) struct Row {
     parent: Option<ParentOutput>,
 }
 
-/// The images, by name, each with its snapshots.
+/// The images, by name, each with its snapshots. They are in one large block of memory: only large blocks go
+/// back to the system when they are freed.
 pub(super) fn entries(rows: Vec<Row>) -> Vec<ListedImage> {
-    let (images, snapshots): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(|row| row.snapshot.is_none());
-    let mut entries = BTreeMap::new();
-    for Row { image: name, id, size, parent, .. } in images {
-        let parent = parent.map(Parent::from);
-        entries.insert(name.clone(), ListedImage { name, id, size, parent, snapshots: Vec::new() });
-    }
-    for Row { image, size, snapshot, snapshot_id, .. } in snapshots {
-        if let (Some(entry), Some(name), Some(id)) = (entries.get_mut(&image), snapshot, snapshot_id) {
-            entry.snapshots.push(ListedSnapshot { id, name, size });
+    let (mut images, mut taken) = (Vec::new(), Vec::new());
+    for Row { image: name, id, size, snapshot, snapshot_id, parent } in rows {
+        match snapshot {
+            None => {
+                let parent = parent.map(Parent::from);
+                images.push(ListedImage { name, id, size, parent, snapshots: Vec::new() });
+            }
+            Some(of) => taken.extend(snapshot_id.map(|id| (name, ListedSnapshot { id, name: of, size }))),
         }
     }
-    entries.into_values().collect()
+    images.sort_by(|one, other| one.name.cmp(&other.name));
+    images.dedup_by(|one, other| one.name == other.name);
+    for (image, snapshot) in taken {
+        if let Ok(at) = images.binary_search_by(|it| it.name.cmp(&image)) {
+            images[at].snapshots.push(snapshot);
+        }
+    }
+    images
 }
 
 /// `rbd status --format=json`

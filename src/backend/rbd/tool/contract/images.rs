@@ -8,9 +8,10 @@ use super::*;
 pub fn an_image_is_made_once_and_found_by_name_and_by_id(site: &Site) {
     let tool = site.tool();
     let image = NewImage { name: "a", size: SIZE, layout: &Layout::default(), metadata: &[] };
-    assert_eq!(tool.create(&image).unwrap(), Made::New);
-    assert_eq!(tool.create(&image).unwrap(), Made::Taken);
+    let MadeImage::New(shown) = tool.create(&image).unwrap() else { panic!("the name is free") };
+    assert_eq!(tool.create(&image).unwrap(), MadeImage::Taken);
     let info = site.info("a");
+    assert!(shown.is_none_or(|shown| *shown == info));
     assert_eq!(tool.info(ImageRef::Id(&info.id)).unwrap().as_ref(), Some(&info));
     assert_eq!((info.name.as_str(), info.size, info.snapshots), ("a", SIZE, 0));
     assert_eq!((info.parent, info.mirroring), (None, None));
@@ -33,7 +34,7 @@ pub fn a_layout_is_kept(site: &Site) {
         is_default_data_pool: false,
     };
     let image = NewImage { name: "a", size: SIZE, layout: &layout, metadata: &[] };
-    assert_eq!(tool.create(&image).unwrap(), Made::New);
+    assert_ne!(tool.create(&image).unwrap(), MadeImage::Taken);
     let info = site.info("a");
     let implied = ["data-pool", "fast-diff", "striping"].map(str::to_string);
     assert_eq!(info.features, features.into_iter().chain(implied).collect());
@@ -171,7 +172,7 @@ pub fn a_second_name_goes_without_the_image(site: &Site) {
     assert_eq!((site.info("b").name, site.info("b").id), ("b".into(), id.clone()));
     assert_eq!(tool.names().unwrap(), ["a"]);
     let image = NewImage { name: "b", size: SIZE, layout: &Layout::default(), metadata: &[] };
-    assert_eq!(tool.create(&image).unwrap(), Made::Taken);
+    assert_eq!(tool.create(&image).unwrap(), MadeImage::Taken);
     tool.remove_name("b").unwrap();
     assert_eq!(tool.info(ImageRef::Name("b")).unwrap(), None);
     assert_eq!(site.info("a").id, id);
@@ -200,7 +201,7 @@ pub fn what_a_kill_left_is_among_the_names_alone(site: &Site) {
     assert_eq!(tool.purge(&id).unwrap(), Removed::Absent);
     for name in ["going", "half"] {
         let image = NewImage { name, size: SIZE, layout: &Layout::default(), metadata: &[] };
-        assert_eq!(tool.create(&image).unwrap(), Made::Taken);
+        assert_eq!(tool.create(&image).unwrap(), MadeImage::Taken);
         assert_eq!(tool.info(ImageRef::Name(name)).unwrap(), None);
         assert_eq!(tool.metadata(name, "key").unwrap(), None);
         assert_eq!(tool.all_metadata(name).unwrap(), None);

@@ -11,8 +11,8 @@ use crate::backend::ceph::monitor::{Asker, Command};
 use crate::backend::ceph::{ClusterTool, Failure, FreeSpace, Monitors, PoolRef};
 use crate::backend::rbd::tool::{
     Changed, ImageInfo, ImageRef, ImageTool, Limits, ListedImage, LockHolder, LockRequest, LockTarget,
-    LockTool, Locked, Made, NewClone, NewImage, PoolOptions, PoolTool, RbdTool, Removed, RemovedByNumber,
-    Renamed, SnapshotInfo, SnapshotTool, TrashTool, Trashed, Watcher,
+    LockTool, Locked, Made, MadeImage, NewClone, NewImage, PoolOptions, PoolTool, RbdTool, Removed,
+    RemovedByNumber, Renamed, SnapshotInfo, SnapshotTool, TrashTool, Trashed, Watcher,
 };
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
@@ -58,7 +58,7 @@ impl FakePool {
 }
 
 impl ImageTool for FakePool {
-    fn create(&self, image: &NewImage<'_>) -> Result<Made> {
+    fn create(&self, image: &NewImage<'_>) -> Result<MadeImage> {
         let step = format!("create {}", image.name);
         self.half_step(
             step,

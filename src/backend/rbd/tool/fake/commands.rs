@@ -4,21 +4,21 @@ use super::Fault;
 use super::state::{Disk, Link, Place, Shot, State, path};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::{
-    Changed, ImageRef, Layout, ListedImage, ListedSnapshot, Made, NewImage, Parent, Removed, RemovedByNumber,
-    Renamed, SnapshotInfo, Trashed,
+    Changed, ImageRef, Layout, ListedImage, ListedSnapshot, Made, MadeImage, NewImage, Parent, Removed,
+    RemovedByNumber, Renamed, SnapshotInfo, Trashed,
 };
 use crate::error::{Error, Result};
 
 impl State {
-    pub(super) fn create(&mut self, at: &PoolRef, image: &NewImage<'_>) -> Result<Made> {
+    pub(super) fn create(&mut self, at: &PoolRef, image: &NewImage<'_>) -> Result<MadeImage> {
         self.check_layout(at, image.layout)?;
         if self.taken(at, image.name) {
-            return Ok(Made::Taken);
+            return Ok(MadeImage::Taken);
         }
         let disk = self.add(at, image.name, image.size, image.layout);
         disk.metadata =
             image.metadata.iter().map(|(key, value)| ((*key).to_string(), (*value).to_string())).collect();
-        Ok(Made::New)
+        Ok(MadeImage::New(None))
     }
 
     pub(super) fn create_half(&mut self, at: &PoolRef, image: &NewImage<'_>) {
