@@ -27,10 +27,10 @@ pub use self::replication::{
     ReplicationTerms, Schedule,
 };
 pub use self::types::{
-    AttachedImage, Attachment, BegunRenames, BlockDevice, Capacity, Condition, Deleted, Deletion,
-    FenceClient, FileTree, Interrupted, NewSnapshot, NewVolume, NodeContext, Origin, Page, Placement,
-    PlacementRequest, Publication, PublishedBy, RecordDeletion, Rename, Served, Service, Snapshot,
-    SnapshotFilter, Traits, Unpublished, Volume, WriteDown,
+    AttachedImage, Attachment, BegunRenames, BlockDevice, Capacity, Condition, Deleted, Deletion, FileTree,
+    Interrupted, NewSnapshot, NewVolume, NodeContext, Origin, Page, Placement, PlacementRequest, Publication,
+    PublishedBy, RecordDeletion, Rename, Served, Service, Snapshot, SnapshotFilter, Traits, Unpublished,
+    Volume, WriteDown,
 };
 
 use ipnet::IpNet;
@@ -202,6 +202,15 @@ pub trait Publisher {
         node: Option<&str>,
         secrets: &Secrets,
     ) -> Result<Unpublished>;
+}
+
+/// This host as a cluster sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FenceClient {
+    /// The cluster's own ID.
+    pub id: String,
+    /// The addresses from which this host reaches the cluster.
+    pub addresses: Vec<IpNet>,
 }
 
 /// Shuts hosts and networks out of a cluster's storage, by their addresses, and lets them in again.

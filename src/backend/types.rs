@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use ipnet::IpNet;
-
 use crate::backend::Replicated;
 use crate::csi::{Capability, Map, SizeRange, Source, TopologyRequirement};
 use crate::error::{Error, Result};
@@ -77,8 +75,7 @@ pub enum Placement {
 pub struct NewVolume {
     /// The place, as [`Backend::place`](super::Backend::place) returned it.
     pub place: Place,
-    /// The topology that chooses the pool during creation, if any; the name is registered at `place` then, or
-    /// the volume lives there anyway.
+    /// The topology that chooses the pool during creation, if any: see [`Placement`].
     pub topology: Option<TopologyRequirement>,
     /// The object's name there.
     pub object: String,
@@ -118,7 +115,7 @@ pub struct Volume {
     pub context: Map,
     /// The file system that the volume was made for, if known.
     pub fs_type: Option<String>,
-    /// The parameters about the root of its file system, as far as they are known.
+    /// The parameters about its root, as far as they are known.
     pub root: Map,
     /// The source that it was copied from, as the request named it.
     pub source: Option<Source>,
@@ -391,13 +388,4 @@ pub struct NodeContext<'a> {
     pub capability: &'a Capability,
     /// Whether nothing may be written to the device, by any process that opens it.
     pub read_only: bool,
-}
-
-/// This host as a cluster sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FenceClient {
-    /// The cluster's own ID.
-    pub id: String,
-    /// The addresses from which this host reaches the cluster.
-    pub addresses: Vec<IpNet>,
 }

@@ -87,7 +87,8 @@ impl Kernel {
 /// Serves the request.
 pub(super) fn serve(tree: &TreeToMount, target: &OsStr) -> Answer<HelperReply> {
     let target = Path::new(target);
-    ceph::take_host_name(&tree.client).during(|| format!("take the name {:?}", tree.client))?;
+    // Where a sandbox forbids it, controllers take the client for one that cephlet has not mounted.
+    let _ = ceph::take_host_name(&tree.client);
     add_key(&tree.user, &tree.key).during(|| format!("give the kernel the key of client.{}", tree.user))?;
     mount::mount(Path::new(&tree.source()), target, "ceph", &tree.mount_options())
         .during(|| format!("mount {tree}"))?;

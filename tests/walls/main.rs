@@ -210,8 +210,8 @@ fn comments_fit_into_a_line() {
 /// - 31 200: the session with Ceph clusters, which makes and finds volumes ten times as fast as processes do.
 /// - 32 500: CephFS, made, published, and mounted by the kernel's client.
 /// - 33 100: snapshots and copies of CephFS volumes; what was removed by hand leaves the lists.
-/// - 33 500: owners and mount groups; topology of CephFS.
-const BUDGET: usize = 33_500;
+/// - 33 800: owners and mount groups; topology, clients and lost nodes of CephFS.
+const BUDGET: usize = 33_800;
 
 #[test]
 fn the_product_stays_within_its_budget() {

@@ -1,8 +1,8 @@
 //! Shutting out the mounts of nodes that have not given a volume back when its publication ended.
 //!
-//! The metadata servers know every mount of cephlet with its node ([`client_name`](super::names::client_name)),
-//! so nodes need no rights of their own for this, but the controller's user needs `mds 'allow *'`; without it
-//! no mount is shut out. The order that closes the gap is that of RBD:
+//! The metadata servers know every mount of cephlet [by its node](super::names::client_name), so nodes need
+//! no rights of their own for this, but the controller's user needs `mds 'allow *'`; without it no mount is
+//! shut out. The order that closes the gap is that of RBD:
 //!
 //! 1. A node mounts a volume only for a publication that is in force.
 //! 2. A controller ends the publication, and only then reads the clients.

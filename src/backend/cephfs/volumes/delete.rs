@@ -2,9 +2,9 @@
 //!
 //! `rm` of the manager succeeds while clients use the subvolume, so the volume's lock is taken first, which
 //! no publication holds then, and the metadata servers are asked for clients that have mounted it without a
-//! publication, if the user may ask them. The entry in the index says *deleted* before the subvolume is removed: from
-//! then on the ID means nothing, and the sweep finishes what a crash leaves. The claim goes after the
-//! subvolume, and the entry last.
+//! publication, if the user may ask them. The entry in the index says *deleted* before the subvolume is
+//! removed: from then on the ID means nothing, and the sweep finishes what a crash leaves. The claim goes
+//! after the subvolume, and the entry last.
 
 use crate::backend::Deleted;
 use crate::backend::ceph::claim::Claim;
