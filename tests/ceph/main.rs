@@ -12,6 +12,7 @@ mod support;
 
 mod bare;
 mod cephfs;
+mod cephfs_shares;
 mod cluster;
 mod clusters;
 mod controllers;

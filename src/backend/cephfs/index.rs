@@ -30,9 +30,9 @@ pub(crate) enum State {
     Deleted,
 }
 
-/// A snapshot that a volume is copied from.
+/// A snapshot that a volume is copied from, or that it shares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct CopyOf {
+pub(crate) struct SnapshotPath {
     #[serde(rename = "group")]
     pub group: String,
     #[serde(rename = "subvolume")]
@@ -62,7 +62,13 @@ pub(crate) struct Entry {
     pub request: Option<CreationRequest>,
     /// The snapshot that the volume is copied from, while it is being made.
     #[serde(rename = "copy_of", default, skip_serializing_if = "Option::is_none")]
-    pub copy_of: Option<CopyOf>,
+    pub copy_of: Option<SnapshotPath>,
+    /// The snapshot whose tree the volume is; it has no subvolume then.
+    #[serde(rename = "shares", default, skip_serializing_if = "Option::is_none")]
+    pub shares: Option<SnapshotPath>,
+    /// Of a snapshot: the path of its subvolume's root when it was taken.
+    #[serde(rename = "path", default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// Fields that this release does not know.
     #[serde(flatten)]
     unknown: Unknown,
@@ -73,7 +79,19 @@ impl Entry {
     pub fn new(state: State, tag: &str, size: u64, request: Option<CreationRequest>) -> Self {
         let unknown = Unknown::new();
         let (controller, copy_of) = (tag.to_string(), None);
-        Self { version: VERSION, state, controller, since: now(), size, request, copy_of, unknown }
+        let (shares, path) = (None, None);
+        Self {
+            version: VERSION,
+            state,
+            controller,
+            since: now(),
+            size,
+            request,
+            copy_of,
+            shares,
+            path,
+            unknown,
+        }
     }
 
     /// The same volume in another state, from now on.
@@ -82,8 +100,18 @@ impl Entry {
     }
 
     /// The same volume, copied from this snapshot.
-    pub fn copied_from(self, of: CopyOf) -> Self {
+    pub fn copied_from(self, of: SnapshotPath) -> Self {
         Self { copy_of: Some(of), ..self }
+    }
+
+    /// The same volume, which is the tree of this snapshot.
+    pub fn sharing(self, of: SnapshotPath) -> Self {
+        Self { shares: Some(of), ..self }
+    }
+
+    /// The same snapshot, of the subvolume whose root has this path.
+    pub fn taken_of(self, path: Option<String>) -> Self {
+        Self { path, ..self }
     }
 
     /// The same volume, for which nothing is left that was made for its copy.

@@ -11,8 +11,21 @@ use crate::error::{Error, Result};
 use crate::ids::Place;
 
 /// The parameters of a volume.
-pub const PARAMETERS: [&str; 9] =
-    ["backend", "cluster", "fsName", "subvolumeGroup", "pool", "uid", "gid", "mode", "kernelMountOptions"];
+pub const PARAMETERS: [&str; 10] = [
+    "backend",
+    "cluster",
+    "fsName",
+    "subvolumeGroup",
+    "pool",
+    "uid",
+    "gid",
+    "mode",
+    "kernelMountOptions",
+    SHARES,
+];
+
+/// Whether a volume from a snapshot that is only read shares it, without a copy.
+pub(crate) const SHARES: &str = "backingSnapshot";
 
 /// What the parameters of a volume say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +38,8 @@ pub(crate) struct Settings {
     pub layout: NewSubvolume,
     /// Options of the kernel's mount.
     pub mount_options: Vec<String>,
+    /// [`SHARES`]; None if nothing is said.
+    pub shares: Option<bool>,
 }
 
 impl Settings {
@@ -54,6 +69,7 @@ impl Settings {
             "gid" => self.layout.gid = Some(number(key, value)?),
             "mode" => self.layout.mode = Some(mode(key, value)?),
             "kernelMountOptions" => self.mount_options = mount_options(key, value)?,
+            SHARES => self.shares = Some(boolean(key, value)?),
             key if key.starts_with(METADATA) => {}
             key => return Err(unknown("parameter", key, "CephFS", &PARAMETERS)),
         }
@@ -77,6 +93,12 @@ fn number(key: &str, value: &str) -> Result<u32> {
         Error::invalid(format!("the parameter {key:?} is {value:?}: allowed is a number of a user or group"))
     };
     value.parse().map_err(|_| wrong())
+}
+
+fn boolean(key: &str, value: &str) -> Result<bool> {
+    value.parse().map_err(|_| {
+        Error::invalid(format!("the parameter {key:?} is {value:?}: allowed are \"true\" and \"false\""))
+    })
 }
 
 /// Permissions as chmod(1) takes them in octal, with the bits for set-user-id, set-group-id and sticky.
@@ -125,6 +147,7 @@ mod tests {
             ("gid", "0"),
             ("mode", "0770"),
             ("kernelMountOptions", "noatime, rasize=1048576"),
+            ("backingSnapshot", "false"),
             ("csi.storage.k8s.io/pvc/name", "web"),
         ])
         .unwrap();
@@ -136,7 +159,10 @@ mod tests {
             mode: Some("0770".into()),
         };
         assert_eq!((settings.fs.as_deref(), settings.group.as_deref()), (Some("cephfs"), Some("team")));
-        assert_eq!((settings.layout, settings.mount_options.len()), (layout, 2));
+        assert_eq!(
+            (settings.layout, settings.mount_options.len(), settings.shares),
+            (layout, 2, Some(false))
+        );
     }
 
     #[test]
@@ -151,6 +177,7 @@ mod tests {
             ("mode", "778", "mode"),
             ("mode", "rwx", "mode"),
             ("kernelMountOptions", "name=admin", "\"name\""),
+            ("backingSnapshot", "yes", "backingSnapshot"),
         ] {
             let error = parse(&[(key, value)]).unwrap_err();
             assert_eq!(error.kind(), Kind::InvalidArgument);

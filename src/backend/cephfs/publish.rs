@@ -6,8 +6,10 @@ use crate::backend::ceph::publication::request::{Request, nonce, while_client_wa
 use crate::backend::ceph::publication::{NodePublication, PublicationLock, Stage};
 use crate::backend::cephfs::FS_TYPE;
 use crate::backend::cephfs::context::{Context, Fs, may_exist};
+use crate::backend::cephfs::names::is_plain;
 use crate::backend::cephfs::parameters::Settings;
 use crate::backend::cephfs::volumes::find::{Found, existing, find};
+use crate::backend::cephfs::volumes::share::why_read_only;
 use crate::backend::{Publication, PublishedBy, Publisher, Unpublished};
 use crate::csi::{CONTEXT_KEY, Map};
 use crate::dispatch::Call;
@@ -47,11 +49,20 @@ impl Publisher for Context {
     }
 }
 
+/// Refuses to publish the tree of a snapshot for writing.
+fn refuse_writer(found: &Found, wanted: &NodePublication) -> Result<()> {
+    match found.entry.as_ref().and_then(|entry| entry.shares.as_ref()).filter(|_| !wanted.read_only) {
+        Some(of) => Err(Error::invalid(format!("{}: publish it read-only", why_read_only(of)))),
+        None => Ok(()),
+    }
+}
+
 /// Publishes the volume, or finds it published. Files have one server, so the lock alone tells the writers
 /// apart.
 pub(crate) fn publish(fs: &Fs<'_>, id: &VolumeId, mut wanted: NodePublication) -> Result<PublishContext> {
     let (path, call) = (fs.path(&id.object), while_client_waits(fs.call));
     let found = existing(fs, id)?;
+    refuse_writer(&found, &wanted)?;
     let locks = fs.context.objects.locks(&call, &fs.registry);
     let target = LockTarget::Subvolume(&path);
     let request = |wanted: &NodePublication| -> Result<Vec<PublicationLock>> {
@@ -120,6 +131,7 @@ pub(crate) fn published(fs: &Fs<'_>, id: &VolumeId) -> Result<Vec<String>> {
 }
 
 const PATH: &str = "subvolumePath";
+const SNAPSHOT: &str = "snapshot";
 const FILE_SYSTEM: &str = "fsName";
 const MOUNT_OPTIONS: &str = "kernelMountOptions";
 const READ_ONLY: &str = "readOnly";
@@ -130,6 +142,8 @@ const PUBLICATION: &str = "publication";
 pub(crate) struct PublishContext {
     /// The path of the volume's root in the file system, which no other volume ever has.
     pub path: String,
+    /// The snapshot of that root whose tree the volume is; empty for the root itself.
+    pub snapshot: String,
     pub file_system: String,
     pub mount_options: Vec<String>,
     /// Whether the node must not write.
@@ -140,11 +154,12 @@ pub(crate) struct PublishContext {
 
 impl PublishContext {
     fn new(fs: &Fs<'_>, found: Found, publication: &NodePublication) -> Result<Self> {
-        let request = found.entry.and_then(|entry| entry.request);
+        let (shares, request) = found.entry.map(|entry| (entry.shares, entry.request)).unwrap_or_default();
         let settings =
             request.map(|request| Settings::parse(&request.parameters, &Map::new())).transpose()?;
         Ok(Self {
             path: found.subvolume.path,
+            snapshot: shares.map(|of| of.snapshot).unwrap_or_default(),
             file_system: fs.place.pool.clone(),
             mount_options: settings.unwrap_or_default().mount_options,
             read_only: publication.read_only,
@@ -152,10 +167,16 @@ impl PublishContext {
         })
     }
 
+    /// Identifies the tree among all that ever existed.
+    pub fn image(&self) -> String {
+        tree_of(&self.path, &self.snapshot)
+    }
+
     /// As text. Empty values are left out.
     pub fn to_map(&self) -> Map {
         let pairs = [
             (PATH, self.path.clone()),
+            (SNAPSHOT, self.snapshot.clone()),
             (FILE_SYSTEM, self.file_system.clone()),
             (MOUNT_OPTIONS, self.mount_options.join(",")),
             (CONTEXT_KEY, FS_TYPE.to_string()),
@@ -173,8 +194,15 @@ impl PublishContext {
         if !path.starts_with('/') || path.contains([',', '\n', '\0']) {
             return Err(Error::invalid(format!("the publish context has {PATH} {path:?}, which is no path")));
         }
+        let snapshot = said(SNAPSHOT).to_string();
+        if !snapshot.is_empty() && !is_plain(&snapshot) {
+            return Err(Error::invalid(format!(
+                "the publish context has {SNAPSHOT} {snapshot:?}, which is no name"
+            )));
+        }
         Ok(Some(Self {
             path: path.clone(),
+            snapshot,
             file_system: said(FILE_SYSTEM).to_string(),
             mount_options: said(MOUNT_OPTIONS)
                 .split(',')
@@ -187,6 +215,24 @@ impl PublishContext {
     }
 }
 
+/// What identifies the tree of this path, or of this snapshot of it: the last part of the path.
+fn tree_of(path: &str, snapshot: &str) -> String {
+    let last = path.rsplit_once('/').map_or(path, |(_, last)| last);
+    if snapshot.is_empty() { last.to_string() } else { format!("{last}@{snapshot}") }
+}
+
+/// What identifies a tree that is mounted: the path below which the kernel has mounted a part of a file system,
+/// and that part, `/` for all of it. Of a snapshot it is `PARENT/.snap/SNAPSHOT/LAST`, or `PARENT/.snap/SNAPSHOT`.
+pub(crate) fn mounted_tree(path: &str, part: &str) -> String {
+    match part.split_once("/.snap/") {
+        None => tree_of(path, ""),
+        Some((parent, taken)) => match taken.split_once('/') {
+            Some((snapshot, last)) => tree_of(last, snapshot),
+            None => tree_of(parent, taken),
+        },
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -196,6 +242,7 @@ mod tests {
     fn a_publish_context_survives_the_round_trip() {
         let context = PublishContext {
             path: "/volumes/csi/csi-vol-a/0-1".into(),
+            snapshot: "csi-snap-b".into(),
             file_system: "cephfs".into(),
             mount_options: vec!["noatime".into(), "rasize=4096".into()],
             read_only: true,

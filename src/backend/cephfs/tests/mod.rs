@@ -4,6 +4,7 @@
 
 mod copies;
 mod fake;
+mod shares;
 
 use std::sync::Arc;
 use std::time::Duration;

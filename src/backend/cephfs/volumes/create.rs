@@ -6,7 +6,7 @@
 //!
 //! 1. look which subvolume the name is claimed for; if it is a volume, it is the answer
 //! 2. write *making* to the index, under a drawn name
-//! 3. make the subvolume, or a [`copy`] of its source
+//! 3. make the subvolume, or a [`copy`] of its source; nothing, if the volume [shares](share) a snapshot
 //! 4. claim the name for it; if it is claimed for another one meanwhile, remove this one and answer from that
 //! 5. write *whole* to the index
 //!
@@ -25,7 +25,7 @@ use crate::backend::cephfs::parameters::Settings;
 use crate::backend::cephfs::subvolumes::{Made, NewSubvolume};
 use crate::backend::cephfs::volumes::delete::remove_unused;
 use crate::backend::cephfs::volumes::find::volume;
-use crate::backend::cephfs::volumes::{copy, size};
+use crate::backend::cephfs::volumes::{copy, share, size};
 use crate::backend::creation_record::{CreationRequest, Placed};
 use crate::backend::{NewVolume, Volume};
 use crate::error::{Error, Kind, Result};
@@ -38,12 +38,13 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
     if let Some(volume) = find_claimed(fs, new)? {
         return Ok(volume);
     }
-    let (object, entry) = begin(fs, new)?;
+    let (object, entry) = begin(fs, new, share::is_wanted(&settings, new)?)?;
     let (path, size) = (fs.path(&object), entry.size);
     fs.index().set(&path, &entry)?;
-    let made = match entry.copy_of {
-        None => make(fs, &object, &NewSubvolume { size, ..settings.layout }),
-        Some(_) => copy::make(fs, &object, &entry, settings.layout.pool.as_deref()),
+    let made = match (&entry.shares, &entry.copy_of) {
+        (Some(of), _) => share::admit(fs, of),
+        (None, Some(_)) => copy::make(fs, &object, &entry, settings.layout.pool.as_deref()),
+        (None, None) => make(fs, &object, &NewSubvolume { size, ..settings.layout }),
     };
     made.map_err(|error| forget_refused(fs, &object, &entry, error))?;
     let (key, description) = (key_of(new)?, Description::new(&new.name, Placed::default()));
@@ -74,7 +75,7 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
 
 /// The subvolume to make, and its entry; for a copy that the same request has begun, that one. The size is
 /// checked before anything is made.
-fn begin(fs: &Fs<'_>, new: &NewVolume) -> Result<(String, Entry)> {
+fn begin(fs: &Fs<'_>, new: &NewVolume, shares: bool) -> Result<(String, Entry)> {
     let tag = &fs.context.tag;
     if new.source.is_some()
         && let Some((object, entry)) = copy::find_begun(fs, new)?
@@ -84,9 +85,13 @@ fn begin(fs: &Fs<'_>, new: &NewVolume) -> Result<(String, Entry)> {
     let object = ids::drawn_object(&new.object)?;
     let source = copy::find_source(fs, new, &object)?;
     let size = size::of_new(&new.size, source.as_ref().map(|(_, size)| *size))?;
+    if let Some((_, shared)) = source.as_ref().filter(|_| shares) {
+        share::refuse_larger(&new.size, *shared)?;
+    }
     let request = CreationRequest::new(new, Some(FS_TYPE.to_string()));
     let entry = Entry::new(State::Making, tag, size, Some(request));
     Ok(match source {
+        Some((of, _)) if shares => (object, entry.sharing(of)),
         Some((of, _)) => (object, entry.copied_from(of)),
         None => (object, entry),
     })
@@ -97,6 +102,9 @@ fn begin(fs: &Fs<'_>, new: &NewVolume) -> Result<(String, Entry)> {
 fn forget_refused(fs: &Fs<'_>, object: &str, entry: &Entry, refusal: Error) -> Error {
     let is_over = !matches!(refusal.kind(), Kind::Timeout | Kind::Unavailable | Kind::Internal);
     let forget = || {
+        if entry.shares.is_some() {
+            return remove_unused(fs, object, entry);
+        }
         if entry.copy_of.is_some() {
             copy::remove_begun(fs, object, entry)?;
         }
@@ -122,11 +130,21 @@ fn find_claimed(fs: &Fs<'_>, new: &NewVolume) -> Result<Option<Volume>> {
     // Another request with the name may have asked for another group.
     let there = &fs.in_group(group);
     let Some(entry) = name.await_maker(&claim, || find_made(there, object, new))? else { return Ok(None) };
-    let made = entry.request.as_ref();
-    match made.and_then(|made| made.difference(new, entry.size, &|place| fs.context.canonical(place))) {
+    match difference(fs, &entry, new) {
         None => Ok(Some(volume(there, object, &entry))),
         Some(difference) => Err(Error::already_exists(format!("it exists: {difference}"))),
     }
+}
+
+/// How the request differs from the one that made this volume, or began it; None if it is the same.
+pub(crate) fn difference(fs: &Fs<'_>, entry: &Entry, new: &NewVolume) -> Option<String> {
+    let made = entry.request.as_ref();
+    let canonical = |place: &Place| fs.context.canonical(place);
+    let difference = made.and_then(|made| made.difference(new, entry.size, &canonical));
+    let of = entry.shares.as_ref().filter(|_| !share::is_only_read(new));
+    difference.or_else(|| {
+        of.map(|of| format!("{}, and this request has an access mode that writes", share::why_read_only(of)))
+    })
 }
 
 /// The entry of the subvolume that a name is claimed for, if that is a volume. The name is claimed last, so
@@ -139,16 +157,24 @@ fn find_made(fs: &Fs<'_>, object: &str, new: &NewVolume) -> Result<Option<Entry>
         known => known,
     };
     // Others may have finished and deleted it since: the subvolume itself tells.
-    let Some(present) = fs.subvolumes().info(object)? else { return Ok(None) };
-    let (tag, size) = (&fs.context.tag, present.size.unwrap_or_default());
+    let Some(size) = size_of_present(fs, object, known.as_ref())? else { return Ok(None) };
+    let tag = &fs.context.tag;
     let request =
         || Some(CreationRequest::new(new, Some(FS_TYPE.to_string()))).filter(|_| new.size.admits(size));
     let entry = known.map(|entry| entry.become_state(State::Whole, tag));
     let entry = entry.unwrap_or_else(|| Entry::new(State::Whole, tag, size, request()));
     fs.index().set(&path, &entry)?;
-    match fs.subvolumes().info(object)? {
+    match size_of_present(fs, object, Some(&entry))? {
         Some(_) => Ok(Some(entry)),
         None => fs.index().remove(&path).map(|()| None),
+    }
+}
+
+/// The size of a volume whose subvolume, or the snapshot that it shares, is there.
+fn size_of_present(fs: &Fs<'_>, object: &str, entry: Option<&Entry>) -> Result<Option<u64>> {
+    match entry.and_then(|entry| Some((entry.size, entry.shares.as_ref()?))) {
+        Some((size, of)) => Ok(share::is_there(fs, of)?.then_some(size)),
+        None => Ok(fs.subvolumes().info(object)?.map(|present| present.size.unwrap_or_default())),
     }
 }
 

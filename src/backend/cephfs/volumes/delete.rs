@@ -12,6 +12,7 @@ use crate::backend::ceph::publication::deletion::{Acquired, is_published};
 use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::volumes::find::find;
+use crate::backend::cephfs::volumes::share;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, VolumeId};
 
@@ -19,8 +20,8 @@ use crate::ids::{self, VolumeId};
 pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId, snapshots_may_outlive: bool) -> Result<Deleted> {
     let path = fs.path(&id.object);
     let (target, deleter) = (LockTarget::Subvolume(&path), fs.deleter());
-    if fs.index().get(&path)?.is_some_and(|entry| entry.state == State::Deleted) {
-        return finish(fs, &id.object).map(|()| Deleted::Gone);
+    if let Some(entry) = fs.index().get(&path)?.filter(|entry| entry.state == State::Deleted) {
+        return finish(fs, &id.object, &entry).map(|()| Deleted::Gone);
     }
     let holders = match deleter.acquire(target, &format!("volume {id}"))? {
         Acquired::Locked(_) => None,
@@ -47,20 +48,29 @@ pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId, snapshots_may_outlive: bool) ->
 /// Removes a subvolume that is no volume for any client, or whose volume is locked.
 pub(crate) fn remove_unused(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
     fs.index().set(&fs.path(object), &entry.become_state(State::Deleted, &fs.context.tag))?;
-    finish(fs, object)
+    finish(fs, object, entry)
 }
 
 /// Removes a subvolume whose entry says *deleted*, and then its lock, its claim and its entry. The entry
-/// stays while snapshots retain the subvolume.
-pub(crate) fn finish(fs: &Fs<'_>, object: &str) -> Result<()> {
+/// stays while snapshots retain the subvolume. What shares a snapshot has no subvolume.
+pub(crate) fn finish(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
     let (path, key) = (fs.path(object), ids::undrawn(object).and_then(ids::volume_key));
     let claim = key.map(|key| fs.name(key).find()).transpose()?.flatten();
     let claim: Option<Claim> = claim.filter(|claim| claim.of == path);
-    fs.subvolumes().remove(object)?;
-    let (is_retained, index) = (fs.subvolumes().is_retained(object)?, fs.index());
+    let (is_retained, index) = match entry.shares {
+        Some(_) => (false, fs.index()),
+        None => {
+            fs.subvolumes().remove(object)?;
+            (fs.subvolumes().is_retained(object)?, fs.index())
+        }
+    };
     index.0.remove_lockable(LockTarget::Subvolume(&path))?;
     if let (Some(claim), Some(key)) = (claim, key) {
         fs.name(key).give_back(&claim)?;
     }
-    if is_retained { Ok(()) } else { index.remove(&path) }
+    if is_retained {
+        return Ok(());
+    }
+    index.remove(&path)?;
+    entry.shares.as_ref().map_or(Ok(()), |of| share::let_go(fs, of))
 }

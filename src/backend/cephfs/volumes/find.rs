@@ -6,11 +6,13 @@ use crate::backend::cephfs::FS_TYPE;
 use crate::backend::cephfs::context::{Fs, is_drawn, may_exist};
 use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::subvolumes::Subvolume;
+use crate::backend::cephfs::volumes::share;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 
-/// A subvolume that is a volume.
+/// A volume: a subvolume, or the tree of a snapshot that it shares.
 pub(crate) struct Found {
+    /// For the tree of a snapshot, the one that the snapshot was taken of, with the volume's size.
     pub subvolume: Subvolume,
     /// None for a subvolume that an operator made, or if the index was lost.
     pub entry: Option<Entry>,
@@ -33,6 +35,9 @@ pub(crate) fn find(fs: &Fs<'_>, id: &VolumeId) -> Result<Option<Found>> {
             )));
         }
         Some(State::Whole) | None => {}
+    }
+    if let Some((entry, of)) = entry.as_ref().and_then(|entry| Some((entry, entry.shares.as_ref()?))) {
+        return share::found(fs, entry.clone(), of);
     }
     let found = fs.subvolumes().info(&id.object)?.filter(|subvolume| means(id, subvolume));
     Ok(found.map(|subvolume| Found { subvolume, entry }))
@@ -60,7 +65,7 @@ pub(crate) fn volume(fs: &Fs<'_>, object: &str, entry: &Entry) -> Volume {
         source: entry.request.as_ref().and_then(|request| request.source.clone()),
         topology: Vec::new(),
         published: Vec::new(),
-        read_only: None,
+        read_only: entry.shares.as_ref().map(share::why_read_only),
         condition: None,
         replication: None,
     }
@@ -73,8 +78,7 @@ impl Found {
         let uuid = self.subvolume.uuid.clone().filter(|_| !is_drawn(id));
         let incarnation = id.incarnation.clone().or(uuid);
         let size = self.subvolume.size.unwrap_or_default();
-        let entry =
-            Entry::new(State::Whole, "", size, self.entry.as_ref().and_then(|entry| entry.request.clone()));
+        let entry = self.entry.clone().unwrap_or_else(|| Entry::new(State::Whole, "", size, None));
         Volume { id: VolumeId { incarnation, ..id.clone() }, size, ..volume(fs, &id.object, &entry) }
     }
 }
