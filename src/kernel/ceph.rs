@@ -66,8 +66,8 @@ impl TreeToMount {
         format!("{}:{path}", self.monitors)
     }
 
-    /// Where the snapshot's tree is in the file system. The manager takes snapshots of the directory that holds
-    /// the root, which outlives the root; in subvolumes of the old form that is the root itself.
+    /// Where the snapshot's tree is in the file system. The manager takes snapshots of the directory that
+    /// holds the root, which outlives the root; in subvolumes of the old form that is the root itself.
     fn places(&self) -> Vec<String> {
         let Some(snapshot) = &self.snapshot else { return Vec::new() };
         let below = self.path.rsplit_once('/');
@@ -113,12 +113,13 @@ pub(super) fn serve(tree: &TreeToMount, target: &OsStr) -> Answer<HelperReply> {
     Ok(HelperReply::Done)
 }
 
-/// The kernel mounts no snapshot. So the whole file system is mounted in a namespace of its own, which ends with
-/// this helper, and a copy of the snapshot's part of that mount is put to the target: a helper that is killed
-/// leaves nothing. The target shows nothing else at any time.
+/// The kernel mounts no snapshot. So the whole file system is mounted in a namespace of its own, which ends
+/// with this helper, and a copy of the snapshot's part of that mount is put to the target: a helper that is
+/// killed leaves nothing. The target shows nothing else at any time.
 ///
-/// Files whose directory is deleted by now have no path, so a user that is confined to a path cannot read them in
-/// the snapshot. It cannot mount the whole file system either, and is refused here, rather than at some file.
+/// Files whose directory is deleted by now have no path, so a user that is confined to a path cannot read
+/// them in the snapshot. It cannot mount the whole file system either, and is refused here, rather than at
+/// some file.
 fn mount_snapshot(tree: &TreeToMount, target: &Path) -> Answer<()> {
     let part = unseen::in_own_namespace(|| {
         mount_checked(tree, target)?;

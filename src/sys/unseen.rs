@@ -20,8 +20,8 @@ use super::changing;
 /// Those of unshare(2): EPERM where namespaces are not allowed.
 pub fn in_own_namespace<T: Send>(act: impl FnOnce() -> T + Send) -> io::Result<T> {
     let act = || -> io::Result<T> {
-        // SAFETY: of all that can be unshared only the mount namespace (and with it root, directory and umask)
-        // is.
+        // SAFETY: of all that can be unshared only the mount namespace (and with it root, directory and
+        // umask) is.
         #[expect(unsafe_code, reason = "no other way to a mount namespace")]
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
         rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
@@ -31,8 +31,8 @@ pub fn in_own_namespace<T: Send>(act: impl FnOnce() -> T + Send) -> io::Result<T
     ended.unwrap_or_else(|panic| panic::resume_unwind(panic))
 }
 
-/// A copy of the mount that `part` is on, of which only `part` is reached. It is mounted nowhere yet; it keeps its
-/// file system when that is unmounted everywhere else, and is gone when it is dropped.
+/// A copy of the mount that `part` is on, of which only `part` is reached. It is mounted nowhere yet; it
+/// keeps its file system when that is unmounted everywhere else, and is gone when it is dropped.
 ///
 /// # Errors
 /// Those of open_tree(2).

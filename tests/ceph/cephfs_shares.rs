@@ -22,9 +22,17 @@ fn a_snapshot_is_kept_for_the_volumes_that_share_it() {
     let reader = client.create(&wanted("reader", &[("pool", "fs-more")])).expect("create");
     let second = client.create(&wanted("second", &[("backingSnapshot", "true")])).expect("create");
     assert_eq!((reader.capacity_bytes, group.subvolumes().len()), (8 * MIB, 1));
-    let writer = from_snapshot(group.volume_with("writer", 8, &[("backingSnapshot", "true")]), &taken.snapshot_id);
+    let writer =
+        from_snapshot(group.volume_with("writer", 8, &[("backingSnapshot", "true")]), &taken.snapshot_id);
     refused(client.create(&writer), Code::INVALID_ARGUMENT, &["backingSnapshot", "reader-only"]);
-    refused(client.create(&from_snapshot(group.volume_with("reader", 8, &[("pool", "fs-more")]), &taken.snapshot_id)), Code::ALREADY_EXISTS, &["shares"]);
+    refused(
+        client.create(&from_snapshot(
+            group.volume_with("reader", 8, &[("pool", "fs-more")]),
+            &taken.snapshot_id,
+        )),
+        Code::ALREADY_EXISTS,
+        &["shares"],
+    );
     let larger = wire::CreateVolumeRequest { capacity_range: range(9 * MIB, 0), ..wanted("larger", &[]) };
     refused(client.create(&larger), Code::OUT_OF_RANGE, &["8388608", "backingSnapshot"]);
 
@@ -36,7 +44,8 @@ fn a_snapshot_is_kept_for_the_volumes_that_share_it() {
     client.delete_volume(&delete(&second.volume_id)).expect("delete");
     daemon.restart();
     let client = daemon.client();
-    let verdict = client.validate_volume_capabilities(&validate(&reader.volume_id, mount(""))).expect("validate");
+    let verdict =
+        client.validate_volume_capabilities(&validate(&reader.volume_id, mount(""))).expect("validate");
     assert!(verdict.confirmed.is_none() && verdict.message.contains("can only be read"), "{verdict:?}");
     let published = wire::ControllerPublishVolumeRequest {
         volume_capability: MessageField::some(readers.clone()),
@@ -46,7 +55,8 @@ fn a_snapshot_is_kept_for_the_volumes_that_share_it() {
     assert!(given["snapshot"].starts_with("csi-snap-") && given["readOnly"] == "true", "{given:?}");
     refused(client.delete_volume(&delete(&reader.volume_id)), Code::FAILED_PRECONDITION, &["n1"]);
     client.controller_unpublish_volume(&unpublish_from(&reader.volume_id, "n1")).expect("unpublish");
-    let copy = client.create(&from_volume(group.volume("copy", 16), &reader.volume_id)).expect("a copy").volume_id;
+    let copy =
+        client.create(&from_volume(group.volume("copy", 16), &reader.volume_id)).expect("a copy").volume_id;
     assert_eq!(group.info(&copy)["bytes_quota"], 16 * MIB);
     client.delete_volume(&delete(&copy)).expect("delete");
     client.delete_volume(&delete(&reader.volume_id)).expect("delete the last one");

@@ -175,6 +175,18 @@ impl Index<'_> {
         }
         Ok(found)
     }
+
+    /// Whether there is an entry like this. One that cannot be read may be like this.
+    pub fn has(&self, is_meant: impl Fn(&Entry) -> bool) -> Result<bool> {
+        let may_be_meant = |(path, value): (&String, &Vec<u8>)| match parse(path, value) {
+            Ok(entry) => is_meant(&entry),
+            Err(error) => {
+                log::warn!("{error}: no snapshot is removed until it is gone");
+                true
+            }
+        };
+        Ok(self.0.entries(INDEX)?.iter().any(may_be_meant))
+    }
 }
 
 fn parse(path: &str, value: &[u8]) -> Result<Entry> {
@@ -195,6 +207,10 @@ mod tests {
         let entry = parse("csi/a", json.as_bytes()).unwrap();
         assert_eq!((entry.state, entry.controller.as_str(), entry.size), (State::Whole, "00c0ffee", 4 << 20));
         assert_eq!(String::from_utf8(to_bytes(&entry).unwrap()).unwrap(), json);
+        let json = r#"{"version":1,"state":"whole","controller":"00c0ffee","since":1763777600,"size":4194304,"shares":{"group":"csi","subvolume":"a","snapshot":"csi-snap-b"},"path":"/volumes/csi/a/0-1"}"#;
+        let sharing = parse("csi/c", json.as_bytes()).unwrap();
+        assert_eq!(sharing.shares.as_ref().unwrap().snapshot, "csi-snap-b");
+        assert_eq!(String::from_utf8(to_bytes(&sharing).unwrap()).unwrap(), json);
         let deleted = Entry { since: 7, ..entry.become_state(State::Deleted, "0000aaaa") };
         let json =
             r#"{"version":1,"state":"deleted","controller":"0000aaaa","since":7,"size":4194304,"later":[1]}"#;

@@ -154,6 +154,12 @@ pub(crate) struct PublishContext {
 
 impl PublishContext {
     fn new(fs: &Fs<'_>, found: Found, publication: &NodePublication) -> Result<Self> {
+        if found.subvolume.path.is_empty() {
+            return Err(Error::precondition(
+                "where its snapshot is in the file system is not known any more, as the index was lost and its source \
+                 deleted: make a copy of the snapshot, with the parameter \"backingSnapshot\" = \"false\"",
+            ));
+        }
         let (shares, request) = found.entry.map(|entry| (entry.shares, entry.request)).unwrap_or_default();
         let settings =
             request.map(|request| Settings::parse(&request.parameters, &Map::new())).transpose()?;
@@ -221,8 +227,9 @@ fn tree_of(path: &str, snapshot: &str) -> String {
     if snapshot.is_empty() { last.to_string() } else { format!("{last}@{snapshot}") }
 }
 
-/// What identifies a tree that is mounted: the path below which the kernel has mounted a part of a file system,
-/// and that part, `/` for all of it. Of a snapshot it is `PARENT/.snap/SNAPSHOT/LAST`, or `PARENT/.snap/SNAPSHOT`.
+/// What identifies a tree that is mounted: the path below which the kernel has mounted a part of a file
+/// system, and that part, `/` for all of it. Of a snapshot it is `PARENT/.snap/SNAPSHOT/LAST`, or
+/// `PARENT/.snap/SNAPSHOT`.
 pub(crate) fn mounted_tree(path: &str, part: &str) -> String {
     match part.split_once("/.snap/") {
         None => tree_of(path, ""),

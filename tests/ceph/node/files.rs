@@ -30,8 +30,7 @@ impl Nodes {
     fn of(users: [&str; 2]) -> Self {
         let group = Group::new();
         let controller = group.setup_of(0).set("CEPHLET_SERVICES", "controller").start();
-        let node =
-            |number| group.setup_as(number, users[number - 1]).set("CEPHLET_SERVICES", "node").start();
+        let node = |number| group.setup_as(number, users[number - 1]).set("CEPHLET_SERVICES", "node").start();
         let nodes = [node(1), node(2)];
         Self { group, controller, nodes }
     }

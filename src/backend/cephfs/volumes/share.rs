@@ -119,5 +119,5 @@ pub(crate) fn is_shared(fs: &Fs<'_>, subvolume: &str, snapshot: &str) -> Result<
     let is_this = |of: &SnapshotPath| {
         (&of.group, of.subvolume.as_str(), of.snapshot.as_str()) == (group, subvolume, snapshot)
     };
-    Ok(fs.index().all()?.values().any(|entry| entry.shares.as_ref().is_some_and(is_this)))
+    fs.index().has(|entry| entry.shares.as_ref().is_some_and(is_this))
 }
