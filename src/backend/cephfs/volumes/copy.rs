@@ -9,8 +9,8 @@
 use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::index::{Entry, SnapshotPath, State};
 use crate::backend::cephfs::subvolumes::{Begun, CloneState, NewClone, SnapshotRemoved};
-use crate::backend::cephfs::volumes::create::difference;
 use crate::backend::cephfs::volumes::find;
+use crate::backend::cephfs::volumes::share::difference;
 use crate::backend::cephfs::{names, snapshot};
 use crate::backend::{NewVolume, Origin};
 use crate::error::{Error, Result};

@@ -130,21 +130,10 @@ fn find_claimed(fs: &Fs<'_>, new: &NewVolume) -> Result<Option<Volume>> {
     // Another request with the name may have asked for another group.
     let there = &fs.in_group(group);
     let Some(entry) = name.await_maker(&claim, || find_made(there, object, new))? else { return Ok(None) };
-    match difference(fs, &entry, new) {
+    match share::difference(fs, &entry, new) {
         None => Ok(Some(volume(there, object, &entry))),
         Some(difference) => Err(Error::already_exists(format!("it exists: {difference}"))),
     }
-}
-
-/// How the request differs from the one that made this volume, or began it; None if it is the same.
-pub(crate) fn difference(fs: &Fs<'_>, entry: &Entry, new: &NewVolume) -> Option<String> {
-    let made = entry.request.as_ref();
-    let canonical = |place: &Place| fs.context.canonical(place);
-    let difference = made.and_then(|made| made.difference(new, entry.size, &canonical));
-    let of = entry.shares.as_ref().filter(|_| !share::is_only_read(new));
-    difference.or_else(|| {
-        of.map(|of| format!("{}, and this request has an access mode that writes", share::why_read_only(of)))
-    })
 }
 
 /// The entry of the subvolume that a name is claimed for, if that is a volume. The name is claimed last, so

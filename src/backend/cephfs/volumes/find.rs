@@ -4,7 +4,7 @@
 use crate::backend::Volume;
 use crate::backend::cephfs::FS_TYPE;
 use crate::backend::cephfs::context::{Fs, is_drawn, may_exist};
-use crate::backend::cephfs::index::{Entry, State};
+use crate::backend::cephfs::index::{Entry, SnapshotPath, State};
 use crate::backend::cephfs::subvolumes::Subvolume;
 use crate::backend::cephfs::volumes::share;
 use crate::error::{Error, Result};
@@ -37,10 +37,25 @@ pub(crate) fn find(fs: &Fs<'_>, id: &VolumeId) -> Result<Option<Found>> {
         Some(State::Whole) | None => {}
     }
     if let Some((entry, of)) = entry.as_ref().and_then(|entry| Some((entry, entry.shares.as_ref()?))) {
-        return share::found(fs, entry.clone(), of);
+        return sharing(fs, entry.clone(), of);
     }
     let found = fs.subvolumes().info(&id.object)?.filter(|subvolume| means(id, subvolume));
     Ok(found.map(|subvolume| Found { subvolume, entry }))
+}
+
+/// The volume of this entry, if its snapshot is there.
+fn sharing(fs: &Fs<'_>, entry: Entry, of: &SnapshotPath) -> Result<Option<Found>> {
+    if !share::is_there(fs, of)? {
+        return Ok(None);
+    }
+    let there = fs.in_group(&of.group);
+    let taken = there.index().get(&there.snapshot_path(&of.subvolume, &of.snapshot))?;
+    let path = match taken.and_then(|taken| taken.path) {
+        Some(path) => path,
+        None => there.subvolumes().info(&of.subvolume)?.map(|source| source.path).unwrap_or_default(),
+    };
+    let (size, uuid, used, data_pool) = (Some(entry.size), None, 0, String::new());
+    Ok(Some(Found { subvolume: Subvolume { path, uuid, size, used, data_pool }, entry: Some(entry) }))
 }
 
 /// The volume that an ID means, or NOT_FOUND.

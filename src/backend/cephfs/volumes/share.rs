@@ -20,11 +20,10 @@ use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::index::{Entry, SnapshotPath, State};
 use crate::backend::cephfs::parameters::{SHARES, Settings};
 use crate::backend::cephfs::snapshot;
-use crate::backend::cephfs::subvolumes::Subvolume;
-use crate::backend::cephfs::volumes::find::Found;
 use crate::backend::{NewVolume, Origin};
 use crate::csi::SizeRange;
 use crate::error::{Error, Result};
+use crate::ids::Place;
 
 /// How a volume that only reads is made from a snapshot instead.
 const COPY_INSTEAD: &str = "a copy is made with the parameter \"backingSnapshot\" = \"false\"";
@@ -51,6 +50,17 @@ pub(crate) fn is_only_read(new: &NewVolume) -> bool {
     !new.capabilities.is_empty() && new.capabilities.iter().all(|it| it.mode.is_read_only())
 }
 
+/// How the request differs from the one that made this volume, or began it; None if it is the same.
+pub(crate) fn difference(fs: &Fs<'_>, entry: &Entry, new: &NewVolume) -> Option<String> {
+    let made = entry.request.as_ref();
+    let canonical = |place: &Place| fs.context.canonical(place);
+    let difference = made.and_then(|made| made.difference(new, entry.size, &canonical));
+    let of = entry.shares.as_ref().filter(|_| !is_only_read(new));
+    difference.or_else(|| {
+        of.map(|of| format!("{}, and this request has an access mode that writes", why_read_only(of)))
+    })
+}
+
 /// Refuses another size than that of the snapshot.
 pub(crate) fn refuse_larger(range: &SizeRange, size: u64) -> Result<()> {
     match range.required <= size {
@@ -73,21 +83,6 @@ pub(crate) fn admit(fs: &Fs<'_>, of: &SnapshotPath) -> Result<()> {
 /// Whether there is what the volume shares, even if that is marked as deleted.
 pub(crate) fn is_there(fs: &Fs<'_>, of: &SnapshotPath) -> Result<bool> {
     fs.in_group(&of.group).subvolumes().has_snapshot(&of.subvolume, &of.snapshot)
-}
-
-/// The volume of this entry, if its snapshot is there.
-pub(crate) fn found(fs: &Fs<'_>, entry: Entry, of: &SnapshotPath) -> Result<Option<Found>> {
-    if !is_there(fs, of)? {
-        return Ok(None);
-    }
-    let there = fs.in_group(&of.group);
-    let taken = there.index().get(&there.snapshot_path(&of.subvolume, &of.snapshot))?;
-    let path = match taken.and_then(|taken| taken.path) {
-        Some(path) => path,
-        None => there.subvolumes().info(&of.subvolume)?.map(|source| source.path).unwrap_or_default(),
-    };
-    let (size, uuid, used, data_pool) = (Some(entry.size), None, 0, String::new());
-    Ok(Some(Found { subvolume: Subvolume { path, uuid, size, used, data_pool }, entry: Some(entry) }))
 }
 
 /// Why a volume can only be read.
