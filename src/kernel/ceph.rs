@@ -5,6 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -17,10 +18,14 @@ use crate::error::{Error, Kind, Result};
 use crate::secrets::Secret;
 use crate::sys::ceph::{self, cluster_at};
 use crate::sys::mount::{self, Options};
+use crate::sys::unseen;
 
 /// How long the kernel tries to reach the cluster, in seconds: less than any deadline of ours. An unmount may
 /// take twice that if the file system's servers are away.
 const MOUNT_TIMEOUT: &str = "mount_timeout=20";
+
+/// The directory of a directory's snapshots.
+const SNAPSHOTS: &str = ".snap";
 
 /// A tree to mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +41,9 @@ pub struct TreeToMount {
     pub file_system: String,
     /// The path of the tree's root there.
     pub path: String,
+    /// The snapshot of that root that is the tree; None for the root itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
     /// Further options of the kernel's client.
     pub options: Vec<String>,
     /// The cluster, if it is known.
@@ -48,14 +56,25 @@ pub struct TreeToMount {
 
 impl fmt::Display for TreeToMount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of CephFS {}", self.path, self.file_system)
+        let snapshot = self.snapshot.iter().map(|snapshot| format!("@{snapshot}")).collect::<String>();
+        write!(f, "{}{snapshot} of CephFS {}", self.path, self.file_system)
     }
 }
 
 impl TreeToMount {
     /// The old syntax, which every kernel knows: monitors and path are the source.
     fn source(&self) -> String {
-        format!("{}:{}", self.monitors, self.path)
+        let path = if self.snapshot.is_some() { "/" } else { &self.path };
+        format!("{}:{path}", self.monitors)
+    }
+
+    /// Where the snapshot's tree is in the file system. The manager takes snapshots of the directory that
+    /// holds the root, which outlives the root; in subvolumes of the old form that is the root itself.
+    fn places(&self) -> Vec<String> {
+        let Some(snapshot) = &self.snapshot else { return Vec::new() };
+        let below = self.path.rsplit_once('/');
+        let below = below.map(|(parent, last)| format!("{parent}/{SNAPSHOTS}/{snapshot}/{last}"));
+        below.into_iter().chain([format!("{}/{SNAPSHOTS}/{snapshot}", self.path)]).collect()
     }
 
     fn mount_options(&self) -> Options {
@@ -66,7 +85,8 @@ impl TreeToMount {
             "noshare".into(),
             MOUNT_TIMEOUT.into(),
         ];
-        let all: Vec<String> = own.into_iter().chain(self.options.iter().cloned()).collect();
+        let taken = self.snapshot.iter().map(|_| format!("snapdirname={SNAPSHOTS}"));
+        let all: Vec<String> = own.into_iter().chain(self.options.iter().cloned()).chain(taken).collect();
         let options = Options::parse(&all);
         if self.read_only { options.read_only() } else { options }
     }
@@ -90,12 +110,40 @@ pub(super) fn serve(tree: &TreeToMount, target: &OsStr) -> Answer<HelperReply> {
     // Where a sandbox forbids it, controllers take the client for one that cephlet has not mounted.
     let _ = ceph::take_host_name(&tree.client);
     add_key(&tree.user, &tree.key).during(|| format!("give the kernel the key of client.{}", tree.user))?;
+    match tree.snapshot {
+        None => mount_checked(tree, target)?,
+        Some(_) => mount_snapshot(tree, target)?,
+    }
+    Ok(HelperReply::Done)
+}
+
+/// The kernel mounts no snapshot. So the whole file system is mounted in a namespace of its own, which ends
+/// with this helper, and a copy of the snapshot's part of that mount is put to the target: a helper that is
+/// killed leaves nothing. The target shows nothing else at any time.
+///
+/// Files whose directory is deleted by now have no path, so a user that is confined to a path cannot read
+/// them in the snapshot. It cannot mount the whole file system either, and is refused here, rather than at
+/// some file.
+fn mount_snapshot(tree: &TreeToMount, target: &Path) -> Answer<()> {
+    let part = unseen::in_own_namespace(|| {
+        mount_checked(tree, target)?;
+        let below = |place: &String| target.join(place.trim_start_matches('/'));
+        let found = tree.places().iter().map(below).find(|place| place.is_dir());
+        let found = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT));
+        found.and_then(|found| unseen::copy(&found)).during(|| format!("find {tree}"))
+    });
+    let part =
+        part.during(|| "make a namespace for mounts (RestrictNamespaces=mnt in a unit)".to_string())??;
+    unseen::put(&part, target).during(|| format!("mount {tree}"))
+}
+
+/// Mounts it, if it is of the cluster that is wanted.
+fn mount_checked(tree: &TreeToMount, target: &Path) -> Answer<()> {
     mount::mount(Path::new(&tree.source()), target, "ceph", &tree.mount_options())
         .during(|| format!("mount {tree}"))?;
     verify(tree, target).or_else(|wrong| {
         mount::ensure_unmounted(target).during(|| format!("unmount {tree} again")).and(Err(wrong))
-    })?;
-    Ok(HelperReply::Done)
+    })
 }
 
 /// The kernel does not compare the cluster with the one that is wanted: another may answer at the monitors'
@@ -114,7 +162,7 @@ fn verify(tree: &TreeToMount, target: &Path) -> Answer<()> {
 }
 
 fn advise(error: Error, tree: &TreeToMount) -> Error {
-    let TreeToMount { user, monitors, path, file_system, options, .. } = tree;
+    let TreeToMount { user, monitors, path, file_system, options, snapshot, .. } = tree;
     let (kind, advice) = match error.errno() {
         Some(libc::EHOSTUNREACH | libc::ETIMEDOUT | libc::EIO | libc::ECONNREFUSED | libc::ENETUNREACH) => (
             Kind::Unavailable,
@@ -122,6 +170,20 @@ fn advise(error: Error, tree: &TreeToMount) -> Error {
                 "the kernel says this for a wrong key or an unknown client.{user}, for a missing file system \
                  {file_system:?} or one whose MDS is away, and for monitors that do not answer at {monitors}: \
                  `dmesg` says which"
+            ),
+        ),
+        Some(libc::ENOENT) if let Some(snapshot) = snapshot => (
+            Kind::Precondition,
+            format!(
+                "{path} has no snapshot {snapshot} in {file_system:?}, or the file system hides its snapshots: make the \
+                 volume with the parameter \"backingSnapshot\" = \"false\", which copies it"
+            ),
+        ),
+        Some(libc::EACCES) if snapshot.is_some() => (
+            Kind::Unauthenticated,
+            format!(
+                "to read a snapshot, client.{user} needs `mds 'allow r, allow rw path=/volumes/GROUP'` beside its other \
+                 rights; or make the volume with the parameter \"backingSnapshot\" = \"false\", which copies it"
             ),
         ),
         Some(libc::ENOENT) => (Kind::NotFound, format!("there is no {path} in {file_system:?}")),
@@ -152,8 +214,6 @@ fn advise(error: Error, tree: &TreeToMount) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use super::*;
 
     fn tree() -> TreeToMount {
@@ -163,6 +223,7 @@ mod tests {
             key: Secret::new("AQBkey=="),
             file_system: "cephfs".into(),
             path: "/volumes/csi/csi-vol-a/0-1".into(),
+            snapshot: None,
             options: vec!["noatime".into(), "rasize=4096".into()],
             fsid: None,
             read_only: true,
@@ -176,6 +237,18 @@ mod tests {
         let words = ["ro", "noatime", "name=node", "key=client.node", "mds_namespace=cephfs", "noshare"];
         let expected = Options::parse(&[&words[..], &["mount_timeout=20", "rasize=4096"]].concat());
         assert_eq!(tree().mount_options(), expected);
+    }
+
+    #[test]
+    fn a_snapshot_is_a_part_of_the_whole_file_system() {
+        let tree = TreeToMount { snapshot: Some("s".into()), ..tree() };
+        assert_eq!(tree.source(), "10.0.0.1:6789,10.0.0.2:6789:/");
+        let places = ["/volumes/csi/csi-vol-a/.snap/s/0-1", "/volumes/csi/csi-vol-a/0-1/.snap/s"];
+        assert_eq!(tree.places(), places);
+        for (errno, words) in [(libc::ENOENT, "backingSnapshot"), (libc::EACCES, "allow r,")] {
+            let error = advise(Error::io("mount", &io::Error::from_raw_os_error(errno)), &tree);
+            assert!(error.message().contains(words), "{error}");
+        }
     }
 
     #[test]

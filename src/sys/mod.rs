@@ -30,6 +30,7 @@ pub mod rbd;
 pub mod socket;
 pub mod statfs;
 pub mod superblock;
+pub mod unseen;
 
 #[cfg(test)]
 pub(crate) mod scratch;

@@ -3,38 +3,23 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, File};
-use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
 
-use rustix::mount::MountPropagationFlags;
-use rustix::thread::UnshareFlags;
 use tempfile::TempDir;
 
 use super::loopdev::{self, LoopDevice};
-use super::mount;
+use super::{mount, unseen};
 
 /// Runs `test` on a thread with a mount namespace of its own and a scratch directory: the host never sees its
 /// mounts, and those that are left go with the thread.
 pub(crate) fn in_private_mounts(test: impl FnOnce(&Path) + Send) {
-    let result = thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            // SAFETY: of all that can be unshared only the mount namespace (and with it root, directory and
-            // umask) is.
-            #[expect(unsafe_code, reason = "no other way to a mount namespace")]
-            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.expect("root may unshare");
-            rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-                .unwrap();
-            let_go_of_others();
-            let dir = TempDir::new().unwrap();
-            test(dir.path());
-        });
-        thread.join()
-    });
-    if let Err(payload) = result {
-        panic::resume_unwind(payload);
-    }
+    let run = || {
+        let_go_of_others();
+        let dir = TempDir::new().unwrap();
+        test(dir.path());
+    };
+    unseen::in_own_namespace(run).expect("root may unshare");
 }
 
 /// The new namespace has copies of other tests' mounts, which would keep their devices in use.

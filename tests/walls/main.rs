@@ -211,7 +211,8 @@ fn comments_fit_into_a_line() {
 /// - 32 500: CephFS, made, published, and mounted by the kernel's client.
 /// - 33 100: snapshots and copies of CephFS volumes; what was removed by hand leaves the lists.
 /// - 33 800: owners and mount groups; topology, clients and lost nodes of CephFS.
-const BUDGET: usize = 33_800;
+/// - 34 150: CephFS volumes that share a snapshot.
+const BUDGET: usize = 34_150;
 
 #[test]
 fn the_product_stays_within_its_budget() {

@@ -17,6 +17,7 @@ use crate::backend::ceph::locks::LockTarget;
 use crate::backend::ceph::publication::{PublicationLock, Stage};
 use crate::backend::cephfs::clients::{self, FsClient};
 use crate::backend::cephfs::context::Fs;
+use crate::backend::cephfs::volumes::find::Found;
 use crate::error::{Error, Result};
 
 /// How long the servers may need to end a client that is shut out.
@@ -26,11 +27,9 @@ const ENDS_WITHIN: Duration = Duration::from_secs(30);
 const RIGHT: &str = "the controller's user needs `mon 'allow r, allow command \"osd blocklist\"'` for that; with \
                      CEPHLET_FENCE=off no client is shut out";
 
-/// Shuts out the mounts of a subvolume, at this path, by nodes that it is not published to.
-pub(crate) fn shut_out_ended(fs: &Fs<'_>, object: &str, path: &str) -> Result<()> {
-    if !fs.context.identity.fences {
-        return Ok(());
-    }
+/// Shuts out the mounts of a volume by nodes that it is not published to. Only its own tree can be written to.
+pub(crate) fn shut_out_ended(fs: &Fs<'_>, object: &str, found: &Found) -> Result<()> {
+    let Some(path) = found.own_path().filter(|_| fs.context.identity.fences) else { return Ok(()) };
     let (call, times, mut left) = (fs.call, &fs.context.timing.deletion, Vec::new());
     let mut are_gone = || {
         left = ended(fs, object, path)?;

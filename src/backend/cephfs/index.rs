@@ -30,9 +30,9 @@ pub(crate) enum State {
     Deleted,
 }
 
-/// A snapshot that a volume is copied from.
+/// A snapshot that a volume is copied from, or that it shares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct CopyOf {
+pub(crate) struct SnapshotPath {
     #[serde(rename = "group")]
     pub group: String,
     #[serde(rename = "subvolume")]
@@ -62,7 +62,13 @@ pub(crate) struct Entry {
     pub request: Option<CreationRequest>,
     /// The snapshot that the volume is copied from, while it is being made.
     #[serde(rename = "copy_of", default, skip_serializing_if = "Option::is_none")]
-    pub copy_of: Option<CopyOf>,
+    pub copy_of: Option<SnapshotPath>,
+    /// The snapshot whose tree the volume is; it has no subvolume then.
+    #[serde(rename = "shares", default, skip_serializing_if = "Option::is_none")]
+    pub shares: Option<SnapshotPath>,
+    /// Of a snapshot: the path of its subvolume's root when it was taken.
+    #[serde(rename = "path", default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// What topology chose for the volume.
     #[serde(flatten)]
     pub placed: Placed,
@@ -76,7 +82,20 @@ impl Entry {
     pub fn new(state: State, tag: &str, size: u64, request: Option<CreationRequest>) -> Self {
         let (controller, copy_of, placed) = (tag.to_string(), None, Placed::default());
         let unknown = Unknown::new();
-        Self { version: VERSION, state, controller, since: now(), size, request, copy_of, placed, unknown }
+        let (shares, path) = (None, None);
+        Self {
+            version: VERSION,
+            state,
+            controller,
+            since: now(),
+            size,
+            request,
+            copy_of,
+            shares,
+            path,
+            placed,
+            unknown,
+        }
     }
 
     /// The same volume in another state, from now on.
@@ -85,8 +104,18 @@ impl Entry {
     }
 
     /// The same volume, copied from this snapshot.
-    pub fn copied_from(self, of: CopyOf) -> Self {
+    pub fn copied_from(self, of: SnapshotPath) -> Self {
         Self { copy_of: Some(of), ..self }
+    }
+
+    /// The same volume, which is the tree of this snapshot.
+    pub fn sharing(self, of: SnapshotPath) -> Self {
+        Self { shares: Some(of), ..self }
+    }
+
+    /// The same snapshot, of the subvolume whose root has this path.
+    pub fn taken_of(self, path: Option<String>) -> Self {
+        Self { path, ..self }
     }
 
     /// The same volume, for which nothing is left that was made for its copy.
@@ -155,6 +184,18 @@ impl Index<'_> {
         }
         Ok(found)
     }
+
+    /// Whether there is an entry like this. One that cannot be read may be like this.
+    pub fn has(&self, is_meant: impl Fn(&Entry) -> bool) -> Result<bool> {
+        let may_be_meant = |(path, value): (&String, &Vec<u8>)| match parse(path, value) {
+            Ok(entry) => is_meant(&entry),
+            Err(error) => {
+                log::warn!("{error}: no snapshot is removed until it is gone");
+                true
+            }
+        };
+        Ok(self.0.entries(INDEX)?.iter().any(may_be_meant))
+    }
 }
 
 fn parse(path: &str, value: &[u8]) -> Result<Entry> {
@@ -175,6 +216,10 @@ mod tests {
         let entry = parse("csi/a", json.as_bytes()).unwrap();
         assert_eq!((entry.state, entry.controller.as_str(), entry.size), (State::Whole, "00c0ffee", 4 << 20));
         assert_eq!(String::from_utf8(to_bytes(&entry).unwrap()).unwrap(), json);
+        let json = r#"{"version":1,"state":"whole","controller":"00c0ffee","since":1763777600,"size":4194304,"shares":{"group":"csi","subvolume":"a","snapshot":"csi-snap-b"},"path":"/volumes/csi/a/0-1"}"#;
+        let sharing = parse("csi/c", json.as_bytes()).unwrap();
+        assert_eq!(sharing.shares.as_ref().unwrap().snapshot, "csi-snap-b");
+        assert_eq!(String::from_utf8(to_bytes(&sharing).unwrap()).unwrap(), json);
         let deleted = Entry { since: 7, ..entry.become_state(State::Deleted, "0000aaaa") };
         let json =
             r#"{"version":1,"state":"deleted","controller":"0000aaaa","since":7,"size":4194304,"later":[1]}"#;

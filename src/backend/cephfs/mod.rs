@@ -7,12 +7,14 @@
 //! | what | where |
 //! |---|---|
 //! | a volume | subvolume `csi-vol-[SLUG-]KEY-R` of a group |
+//! | a volume that [shares](volumes::share) a snapshot | nothing but its entry in the index |
 //! | which volumes there are, and their requests | the [`index`], which maps `GROUP/SUBVOLUME` to JSON |
 //! | the name of a volume | a lock on the object `cephlet.name.KEY`, whose tag is `GROUP/SUBVOLUME` |
 //! | the nodes that have a volume | locks on the object `cephlet.vol.GROUP/SUBVOLUME`: cookie = node |
 //!
 //! An ID means the subvolume that the manager shows under its name. Index and claims may be lost: no ID
-//! changes its meaning, and nothing is removed for want of an entry.
+//! changes its meaning, and nothing is removed for want of an entry. Only a volume that shares a snapshot is
+//! gone without its entry.
 
 mod clients;
 mod context;

@@ -8,7 +8,7 @@ use crate::backend::ceph::placement::known;
 use crate::backend::ceph::publication::{NodePublication, PublicationLock};
 use crate::backend::cephfs::context::{Context, may_exist};
 use crate::backend::cephfs::names::client_name;
-use crate::backend::cephfs::publish::{PublishContext, end_publications, publish};
+use crate::backend::cephfs::publish::{PublishContext, end_publications, mounted_tree, publish};
 use crate::backend::{
     AttachedImage, Attachment, Condition, FileTree, NodeContext, NodeDriver, Publication, PublishedBy,
     Served, WriteDown,
@@ -80,13 +80,16 @@ impl Node {
             ))
         })?;
         let (monitors, only_v2) = access.cluster.kernel_monitors()?;
-        let PublishContext { path, file_system, mount_options: mut options, read_only, .. } = published;
+        let PublishContext { path, snapshot, file_system, mount_options: mut options, read_only, .. } =
+            published;
+        let snapshot = Some(snapshot).filter(|snapshot| !snapshot.is_empty());
+        let read_only = read_only || snapshot.is_some();
         if only_v2 && !options.iter().any(|option| option.starts_with("ms_mode=")) {
             options.push("ms_mode=prefer-crc".into());
         }
         let fsid = access.cluster.fsid.clone();
         let client = client_name(&self.here.name);
-        Ok(TreeToMount { monitors, user, key, file_system, path, options, fsid, read_only, client })
+        Ok(TreeToMount { monitors, user, key, file_system, path, snapshot, options, fsid, read_only, client })
     }
 
     /// Publishes the volume to this node, if the controller was not asked to.
@@ -120,7 +123,7 @@ impl NodeDriver for Node {
         }
         let published = PublishContext::from_map(wanted.publish)?;
         if let Some(found) = found
-            && published.as_ref().is_none_or(|published| image_of(&published.path) == found.image())
+            && published.as_ref().is_none_or(|published| published.image() == found.image())
         {
             return Ok(found.clone());
         }
@@ -130,7 +133,8 @@ impl NodeDriver for Node {
                 Some(published) => published,
                 None => self.publish_here(call, id, wanted)?,
             };
-            let (path, image) = (published.path.clone(), image_of(&published.path).to_string());
+            refuse_writer(&published, wanted)?;
+            let (path, image) = (published.path.clone(), published.image());
             write_down(&AttachedImage { image: image.clone(), publication: published.publication.clone() })?;
             let to_mount = self.to_mount(id, published, wanted)?;
             let read_only = to_mount.read_only;
@@ -147,7 +151,7 @@ impl NodeDriver for Node {
         let mounts = Mounts::read().map_err(|error| Error::io("read the table of mounts", &error))?;
         let tree = |mount: &Mount| {
             let path = mount.ceph_path()?.to_string();
-            let image = Some(image_of(&path).to_string()).filter(|image| id.means(image))?;
+            let image = Some(mounted_tree(&path, mount.root.to_str()?)).filter(|image| id.means(image))?;
             let (read_only, device) = (mount.is_file_system_read_only(), Some(mount.device));
             Some(Attachment::Files(FileTree { path, image, read_only, device, to_mount: None }))
         };
@@ -189,7 +193,15 @@ impl NodeDriver for Node {
     }
 }
 
-/// What identifies the tree of this path: its last part.
-fn image_of(path: &str) -> &str {
-    path.rsplit_once('/').map_or(path, |(_, last)| last)
+/// Refuses to write to the tree of a snapshot.
+fn refuse_writer(published: &PublishContext, wanted: &NodeContext<'_>) -> Result<()> {
+    let is_read =
+        published.snapshot.is_empty() || published.read_only || wanted.capability.mode.is_read_only();
+    match is_read {
+        true => Ok(()),
+        false => Err(Error::invalid(format!(
+            "it shares the snapshot {}, which can only be read: use it with a reader-only access mode",
+            published.snapshot
+        ))),
+    }
 }

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::ids::Place;
 
 /// The parameters of a volume.
-pub const PARAMETERS: [&str; 12] = [
+pub const PARAMETERS: [&str; 13] = [
     "backend",
     "cluster",
     "fsName",
@@ -24,9 +24,13 @@ pub const PARAMETERS: [&str; 12] = [
     "mode",
     "mountGroupPolicy",
     "kernelMountOptions",
+    SHARES,
     "topologyConstrainedPools",
     "topologyAccess",
 ];
+
+/// Whether a volume from a snapshot that is only read shares it, without a copy.
+pub(crate) const SHARES: &str = "backingSnapshot";
 
 /// What the parameters of a volume say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +44,8 @@ pub(crate) struct Settings {
     pub root: RootSettings,
     /// Options of the kernel's mount.
     pub mount_options: Vec<String>,
+    /// [`SHARES`]; None if nothing is said.
+    pub shares: Option<bool>,
     /// The data pools that topology chooses from.
     pub constrained: Vec<DomainPool>,
     /// From where the volume is reachable.
@@ -71,6 +77,7 @@ impl Settings {
             "pool" => self.layout.pool = Some(plain(key, value)?),
             "uid" | "gid" | "mode" | "mountGroupPolicy" => self.root.set(key, value)?,
             "kernelMountOptions" => self.mount_options = mount_options(key, value)?,
+            SHARES => self.shares = Some(boolean(key, value)?),
             "topologyConstrainedPools" => self.constrained = parse_constrained_pools(value)?,
             "topologyAccess" => self.access = TopologyAccess::parse(value)?,
             key if key.starts_with(METADATA) => {}
@@ -95,6 +102,12 @@ impl Settings {
             namespace: self.group.clone().unwrap_or_else(|| USUAL_GROUP.into()),
         })
     }
+}
+
+fn boolean(key: &str, value: &str) -> Result<bool> {
+    value.parse().map_err(|_| {
+        Error::invalid(format!("the parameter {key:?} is {value:?}: allowed are \"true\" and \"false\""))
+    })
 }
 
 /// Options for mount(2) of the kernel's client. What cephlet says itself is refused.
@@ -133,6 +146,7 @@ mod tests {
             ("gid", "0"),
             ("mode", "0770"),
             ("kernelMountOptions", "noatime, rasize=1048576"),
+            ("backingSnapshot", "false"),
             ("csi.storage.k8s.io/pvc/name", "web"),
         ])
         .unwrap();
@@ -140,7 +154,10 @@ mod tests {
         let owner = Owner { uid: Some(65534), gid: Some(0), mode: Some(0o770) };
         assert_eq!(settings.root.owner, owner);
         assert_eq!((settings.fs.as_deref(), settings.group.as_deref()), (Some("cephfs"), Some("team")));
-        assert_eq!((settings.layout, settings.mount_options.len()), (layout, 2));
+        assert_eq!(
+            (settings.layout, settings.mount_options.len(), settings.shares),
+            (layout, 2, Some(false))
+        );
     }
 
     #[test]
@@ -155,6 +172,7 @@ mod tests {
             ("mode", "778", "mode"),
             ("mode", "rwx", "mode"),
             ("kernelMountOptions", "name=admin", "\"name\""),
+            ("backingSnapshot", "yes", "backingSnapshot"),
         ] {
             let error = parse(&[(key, value)]).unwrap_err();
             assert_eq!(error.kind(), Kind::InvalidArgument);

@@ -7,8 +7,10 @@ use crate::backend::ceph::publication::{NodePublication, PublicationLock, Stage}
 use crate::backend::cephfs::FS_TYPE;
 use crate::backend::cephfs::context::{Context, Fs, may_exist};
 use crate::backend::cephfs::fence::shut_out_ended;
+use crate::backend::cephfs::names::is_plain;
 use crate::backend::cephfs::parameters::Settings;
 use crate::backend::cephfs::volumes::find::{Found, existing, find};
+use crate::backend::cephfs::volumes::share::why_read_only;
 use crate::backend::parameters::about_root;
 use crate::backend::{Publication, PublishedBy, Publisher, Unpublished};
 use crate::csi::{CONTEXT_KEY, Map};
@@ -49,11 +51,20 @@ impl Publisher for Context {
     }
 }
 
+/// Refuses to publish the tree of a snapshot for writing.
+fn refuse_writer(found: &Found, wanted: &NodePublication) -> Result<()> {
+    match found.entry.as_ref().and_then(|entry| entry.shares.as_ref()).filter(|_| !wanted.read_only) {
+        Some(of) => Err(Error::invalid(format!("{}: publish it read-only", why_read_only(of)))),
+        None => Ok(()),
+    }
+}
+
 /// Publishes the volume, or finds it published. Files have one server, so the lock alone tells the writers
 /// apart.
 pub(crate) fn publish(fs: &Fs<'_>, id: &VolumeId, mut wanted: NodePublication) -> Result<PublishContext> {
     let (path, call) = (fs.path(&id.object), while_client_waits(fs.call));
     let found = existing(fs, id)?;
+    refuse_writer(&found, &wanted)?;
     let locks = fs.context.objects.locks(&call, &fs.registry);
     let target = LockTarget::Subvolume(&path);
     let request = |wanted: &NodePublication| -> Result<Vec<PublicationLock>> {
@@ -66,7 +77,7 @@ pub(crate) fn publish(fs: &Fs<'_>, id: &VolumeId, mut wanted: NodePublication) -
     let by = wanted.by;
     let is_enough = |lock: &&PublicationLock| by == PublishedBy::Node || lock.publication.by == by;
     if of_node.into_iter().find(is_enough).is_none() {
-        shut_out_ended(fs, &id.object, &found.subvolume.path)?;
+        shut_out_ended(fs, &id.object, &found)?;
         let request = Request { locks: &*locks, target, volume: id, wanted: &wanted };
         request.lock(Stage::Given)?;
         // From now on the volume cannot be deleted. It may have been a moment before.
@@ -90,7 +101,7 @@ fn unpublish(fs: &Fs<'_>, id: &VolumeId, node: Option<&str>) -> Result<Unpublish
     let is_meant = |lock: &PublicationLock| node.is_none_or(|node| node == lock.publication.node);
     let were_any = end_publications(fs, id, is_meant)?;
     match find(fs, id)? {
-        Some(found) => shut_out_ended(fs, &id.object, &found.subvolume.path).map(|()| Unpublished::Done),
+        Some(found) => shut_out_ended(fs, &id.object, &found).map(|()| Unpublished::Done),
         None if were_any => Ok(Unpublished::Done),
         None => Ok(Unpublished::NoVolume),
     }
@@ -124,6 +135,7 @@ pub(crate) fn published(fs: &Fs<'_>, id: &VolumeId) -> Result<Vec<String>> {
 }
 
 const PATH: &str = "subvolumePath";
+const SNAPSHOT: &str = "snapshot";
 const FILE_SYSTEM: &str = "fsName";
 const MOUNT_OPTIONS: &str = "kernelMountOptions";
 const READ_ONLY: &str = "readOnly";
@@ -134,6 +146,8 @@ const PUBLICATION: &str = "publication";
 pub(crate) struct PublishContext {
     /// The path of the volume's root in the file system, which no other volume ever has.
     pub path: String,
+    /// The snapshot of that root whose tree the volume is; empty for the root itself.
+    pub snapshot: String,
     pub file_system: String,
     pub mount_options: Vec<String>,
     /// The parameters about its root.
@@ -146,11 +160,18 @@ pub(crate) struct PublishContext {
 
 impl PublishContext {
     fn new(fs: &Fs<'_>, found: Found, publication: &NodePublication) -> Result<Self> {
-        let request = found.entry.and_then(|entry| entry.request);
+        if found.subvolume.path.is_empty() {
+            return Err(Error::precondition(
+                "where its snapshot is in the file system is not known any more, as the index was lost and its source \
+                 deleted: make a copy of the snapshot, with the parameter \"backingSnapshot\" = \"false\"",
+            ));
+        }
+        let (shares, request) = found.entry.map(|entry| (entry.shares, entry.request)).unwrap_or_default();
         let parameters = request.map(|request| request.parameters).unwrap_or_default();
         let settings = Settings::parse(&parameters, &Map::new())?;
         Ok(Self {
             path: found.subvolume.path,
+            snapshot: shares.map(|of| of.snapshot).unwrap_or_default(),
             file_system: fs.place.pool.clone(),
             mount_options: settings.mount_options,
             root: about_root(&parameters),
@@ -159,10 +180,16 @@ impl PublishContext {
         })
     }
 
+    /// Identifies the tree among all that ever existed.
+    pub fn image(&self) -> String {
+        tree_of(&self.path, &self.snapshot)
+    }
+
     /// As text. Empty values are left out.
     pub fn to_map(&self) -> Map {
         let pairs = [
             (PATH, self.path.clone()),
+            (SNAPSHOT, self.snapshot.clone()),
             (FILE_SYSTEM, self.file_system.clone()),
             (MOUNT_OPTIONS, self.mount_options.join(",")),
             (CONTEXT_KEY, FS_TYPE.to_string()),
@@ -180,8 +207,15 @@ impl PublishContext {
         if !path.starts_with('/') || path.contains([',', '\n', '\0']) {
             return Err(Error::invalid(format!("the publish context has {PATH} {path:?}, which is no path")));
         }
+        let snapshot = said(SNAPSHOT).to_string();
+        if !snapshot.is_empty() && !is_plain(&snapshot) {
+            return Err(Error::invalid(format!(
+                "the publish context has {SNAPSHOT} {snapshot:?}, which is no name"
+            )));
+        }
         Ok(Some(Self {
             path: path.clone(),
+            snapshot,
             file_system: said(FILE_SYSTEM).to_string(),
             mount_options: said(MOUNT_OPTIONS)
                 .split(',')
@@ -195,6 +229,25 @@ impl PublishContext {
     }
 }
 
+/// What identifies the tree of this path, or of this snapshot of it: the last part of the path.
+fn tree_of(path: &str, snapshot: &str) -> String {
+    let last = path.rsplit_once('/').map_or(path, |(_, last)| last);
+    if snapshot.is_empty() { last.to_string() } else { format!("{last}@{snapshot}") }
+}
+
+/// What identifies a tree that is mounted: the path below which the kernel has mounted a part of a file
+/// system, and that part, `/` for all of it. Of a snapshot it is `PARENT/.snap/SNAPSHOT/LAST`, or
+/// `PARENT/.snap/SNAPSHOT`.
+pub(crate) fn mounted_tree(path: &str, part: &str) -> String {
+    match part.split_once("/.snap/") {
+        None => tree_of(path, ""),
+        Some((parent, taken)) => match taken.split_once('/') {
+            Some((snapshot, last)) => tree_of(last, snapshot),
+            None => tree_of(parent, taken),
+        },
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -204,6 +257,7 @@ mod tests {
     fn a_publish_context_survives_the_round_trip() {
         let context = PublishContext {
             path: "/volumes/csi/csi-vol-a/0-1".into(),
+            snapshot: "csi-snap-b".into(),
             file_system: "cephfs".into(),
             mount_options: vec!["noatime".into(), "rasize=4096".into()],
             root: [("mountGroupPolicy".to_string(), "always".to_string())].into(),

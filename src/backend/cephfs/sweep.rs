@@ -8,8 +8,9 @@ use std::time::Duration;
 use crate::backend::ceph::ClusterAccess;
 use crate::backend::cephfs::context::{Context, Fs};
 use crate::backend::cephfs::index::{Entry, State};
-use crate::backend::cephfs::volumes::copy;
+use crate::backend::cephfs::snapshot;
 use crate::backend::cephfs::volumes::delete::{finish, remove_unused};
+use crate::backend::cephfs::volumes::{copy, share};
 use crate::clusters::Cluster;
 use crate::dispatch::Call;
 use crate::error::Result;
@@ -58,10 +59,15 @@ fn sweep_group(fs: &Fs<'_>, entries: &[(String, Entry)]) -> Result<()> {
 }
 
 fn sweep_entry(fs: &Fs<'_>, object: &str, entry: &Entry, present: &BTreeSet<String>) -> Result<()> {
-    let subvolume = object.split_once('@').map_or(object, |(subvolume, _)| subvolume);
+    let (subvolume, taken) = object.split_once('@').map_or((object, None), |(of, taken)| (of, Some(taken)));
     match entry.state {
+        State::Deleted if let Some(taken) = taken => snapshot::finish(fs, subvolume, taken),
+        State::Whole if let Some(of) = &entry.shares => match share::is_there(fs, of)? {
+            true => Ok(()),
+            false => forget(fs, object, subvolume),
+        },
         State::Whole if !present.contains(subvolume) => forget(fs, object, subvolume),
-        State::Deleted => finish(fs, object),
+        State::Deleted => finish(fs, object, entry),
         State::Making if entry.age() < fs.context.timing.abandoned => Ok(()),
         State::Making if entry.copy_of.is_some() => {
             copy::remove_begun(fs, object, entry)?;

@@ -23,14 +23,14 @@ struct Nodes {
 
 impl Nodes {
     fn new() -> Self {
-        Self::under("cephlet-fs")
+        Self::of("cephlet-fs", ["cephlet-fs-node"; 2])
     }
 
-    /// The same with a controller as this user.
-    fn under(user: &str) -> Self {
+    /// A controller and nodes that are these users of the cluster.
+    fn of(controller: &str, users: [&str; 2]) -> Self {
         let group = Group::new();
-        let controller = group.setup_as(0, user).set("CEPHLET_SERVICES", "controller").start();
-        let node = |number| group.setup_as(number, "cephlet-fs-node").set("CEPHLET_SERVICES", "node").start();
+        let controller = group.setup_as(0, controller).set("CEPHLET_SERVICES", "controller").start();
+        let node = |number| group.setup_as(number, users[number - 1]).set("CEPHLET_SERVICES", "node").start();
         let nodes = [node(1), node(2)];
         Self { group, controller, nodes }
     }
@@ -123,7 +123,7 @@ fn two_nodes_write_a_volume_and_read_each_other() {
 
 #[test]
 fn a_lost_node_is_shut_out_before_the_next_one_writes() {
-    let it = Nodes::under("cephlet-fs-looks");
+    let it = Nodes::of("cephlet-fs-looks", ["cephlet-fs-node"; 2]);
     let alone = mount("");
     let id = it.make("one", 64, &alone);
     it.mount(&id, 0, &alone, "target").expect("mount");
@@ -245,4 +245,88 @@ fn what_cannot_be_mounted_is_said() {
     refused(gone, Code::NOT_FOUND, &[&path]);
     it.nodes[0].assert_node_is_clean();
     it.group.await_empty();
+}
+
+/// What a reader sees stays as it was when the snapshot was taken, whatever becomes of the source and of the
+/// snapshot.
+#[test]
+fn a_volume_that_shares_a_snapshot_outlives_its_source() {
+    let it = Nodes::of("cephlet-fs", ["cephlet-fs-node", "cephlet-fs-reader"]);
+    let client = it.controller.client();
+    let source = it.make("source", 64, &many());
+    it.mount(&source, 0, &many(), "target").expect("mount");
+    let written = it.path(0, "target");
+    let files = ["file", "dir/file", "dir/below/file", "moved/file"];
+    for name in files {
+        fs::create_dir_all(written.join(name).parent().expect("a directory")).expect("make directories");
+        fs::write(written.join(name), name.repeat(1 << 18)).expect("write");
+    }
+    run("sync", &["--file-system", text(&written)]);
+    let taken = client.create_snapshot(&snapshot("before", &source)).expect("snapshot").snapshot.unwrap();
+    it.unmount(&source, 0, "target");
+
+    let readers = mount_as("", AccessModeOf::MULTI_NODE_READER_ONLY, &[]);
+    let wanted = wire::CreateVolumeRequest {
+        volume_capabilities: vec![readers.clone()],
+        ..from_snapshot(it.group.volume("reader", 64), &taken.snapshot_id)
+    };
+    let reader = client.create(&wanted).expect("create").volume_id;
+    assert_eq!(it.group.subvolumes().len(), 1, "it was copied");
+    refused(it.mount(&reader, 0, &many(), "target"), Code::INVALID_ARGUMENT, &["read-only"]);
+    // This node's user is confined to a path, and could not read files whose directory is deleted.
+    let confined = it.mount(&reader, 0, &readers, "target");
+    refused(confined, Code::UNAUTHENTICATED, &["mds 'allow r,", "backingSnapshot"]);
+    client.controller_unpublish_volume(&unpublish_from(&reader, "node-1")).expect("take back");
+    it.nodes[0].assert_node_is_clean();
+
+    let sees_all = || {
+        let target = it.path(1, "target");
+        for name in files {
+            let read = fs::read_to_string(target.join(name)).expect(name);
+            assert!(read == name.repeat(1 << 18), "UNSAFE: {name} has other data");
+        }
+        let written = fs::write(target.join("x"), "").expect_err("UNSAFE: written to");
+        assert_eq!(written.kind(), ErrorKind::ReadOnlyFilesystem);
+    };
+    it.mount(&reader, 1, &readers, "target").expect("mount");
+    sees_all();
+    let stats = it.nodes[1].client().node_get_volume_stats(&stats(&reader, text(&it.path(1, "target"))));
+    assert!(!stats.expect("stats").volume_condition.unwrap_or_default().abnormal);
+    it.mount(&source, 0, &many(), "target").expect("mount");
+    fs::write(written.join("file"), "changed").expect("write");
+    fs::remove_dir_all(written.join("dir")).expect("remove");
+    fs::rename(written.join("moved/file"), written.join("elsewhere")).expect("rename");
+    it.unmount(&source, 0, "target");
+    sees_all();
+    client.delete_snapshot(&delete_snapshot(&taken.snapshot_id)).expect("delete the snapshot");
+    client.delete_volume(&delete(&source)).expect("delete the source");
+    fs::write("/proc/sys/vm/drop_caches", "3").expect("drop the caches");
+    sees_all();
+    it.unmount(&reader, 1, "target");
+    it.mount(&reader, 1, &readers, "target").expect("mount it after its source has gone");
+    sees_all();
+    it.unmount(&reader, 1, "target");
+    it.delete(&reader);
+}
+
+#[test]
+fn a_killed_daemon_finds_a_shared_snapshot_again() {
+    let mut it = Nodes::of("cephlet-fs", ["cephlet-fs-reader"; 2]);
+    let source = it.make("source", 16, &mount(""));
+    let client = it.controller.client();
+    let taken = client.create_snapshot(&snapshot("s", &source)).expect("snapshot").snapshot.unwrap();
+    let readers = mount_as("", AccessModeOf::SINGLE_NODE_READER_ONLY, &[]);
+    let wanted = wire::CreateVolumeRequest {
+        volume_capabilities: vec![readers.clone()],
+        ..from_snapshot(it.group.volume("reader", 16), &taken.snapshot_id)
+    };
+    let reader = client.create(&wanted).expect("create").volume_id;
+    it.mount(&reader, 0, &readers, "target").expect("mount");
+    it.nodes[0].kill9();
+    it.nodes[0].restart();
+    it.mount(&reader, 0, &readers, "target").expect("the same again");
+    it.unmount(&reader, 0, "target");
+    client.delete_volume(&delete(&reader)).expect("delete");
+    client.delete_snapshot(&delete_snapshot(&taken.snapshot_id)).expect("delete");
+    it.delete(&source);
 }

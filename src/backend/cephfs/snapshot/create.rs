@@ -5,10 +5,9 @@
 
 use crate::backend::ceph::claim::Description;
 use crate::backend::cephfs::context::Fs;
-use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::names;
-use crate::backend::cephfs::snapshot::find::{Taken, find as find_taken};
-use crate::backend::cephfs::volumes::find;
+use crate::backend::cephfs::snapshot::find::{Taken, find as find_taken, new_entry};
+use crate::backend::cephfs::volumes::{find, share};
 use crate::backend::creation_record::Placed;
 use crate::backend::{NewSnapshot, Snapshot};
 use crate::error::{Error, Result};
@@ -17,6 +16,7 @@ use crate::ids;
 /// Takes the snapshot, or finds the one taken by the same request.
 pub(crate) fn create(fs: &Fs<'_>, new: &NewSnapshot) -> Result<Snapshot> {
     let (subvolume, found) = (&new.source.object, find::existing(fs, &new.source)?);
+    share::refuse(found.entry.as_ref(), "cannot have snapshots of its own: use that one")?;
     if let Some(taken) = find_claimed(fs, new)? {
         return Ok(taken);
     }
@@ -26,8 +26,7 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewSnapshot) -> Result<Snapshot> {
     let Some(share) = name.claim(&path, &Description::new(&new.name, Placed::default()))? else {
         return find_claimed(fs, new)?.ok_or_else(again);
     };
-    let entry =
-        Entry::new(State::Whole, &fs.context.identity.tag, found.subvolume.size.unwrap_or_default(), None);
+    let entry = new_entry(fs, Some(&found.subvolume));
     let taken = fs.subvolumes().take_snapshot(subvolume, &snapshot);
     taken.map_err(|error| name.give_back_after(&share, error))?;
     fs.index().set(&path, &entry)?;

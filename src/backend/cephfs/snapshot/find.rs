@@ -6,6 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use crate::backend::cephfs::context::{Context, Fs};
 use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::names;
+use crate::backend::cephfs::subvolumes::Subvolume;
 use crate::backend::cephfs::volumes::list::of_every_file_system;
 use crate::backend::{Page, Snapshot, SnapshotFilter};
 use crate::dispatch::Call;
@@ -42,6 +43,12 @@ impl Taken {
     }
 }
 
+/// The entry of a new snapshot of this subvolume, which may have been retained only.
+pub(crate) fn new_entry(fs: &Fs<'_>, of: Option<&Subvolume>) -> Entry {
+    let size = of.and_then(|of| of.size).unwrap_or_default();
+    Entry::new(State::Whole, &fs.context.identity.tag, size, None).taken_of(of.map(|of| of.path.clone()))
+}
+
 /// The snapshot of this subvolume with this `KEY-R`. If its entry was lost, it is written again.
 pub(crate) fn find(fs: &Fs<'_>, subvolume: &str, key_and_drawn: &str) -> Result<Option<Taken>> {
     let snapshot = names::snapshot(key_and_drawn);
@@ -55,13 +62,19 @@ pub(crate) fn find(fs: &Fs<'_>, subvolume: &str, key_and_drawn: &str) -> Result<
     let entry = match known {
         Some(entry) => entry,
         None => {
-            let size = fs.subvolumes().info(subvolume)?.and_then(|subvolume| subvolume.size);
-            let entry = Entry::new(State::Whole, &fs.context.identity.tag, size.unwrap_or_default(), None);
+            let entry = new_entry(fs, fs.subvolumes().info(subvolume)?.as_ref());
             fs.index().set(&path, &entry)?;
             entry
         }
     };
     Ok(Some(Taken::from(&entry)))
+}
+
+/// Whether there is a snapshot that is not marked as deleted.
+pub(crate) fn is_whole(fs: &Fs<'_>, subvolume: &str, snapshot: &str) -> Result<bool> {
+    let marked = fs.index().get(&fs.snapshot_path(subvolume, snapshot))?;
+    Ok(marked.is_none_or(|entry| entry.state != State::Deleted)
+        && fs.subvolumes().has_snapshot(subvolume, snapshot)?)
 }
 
 /// The same, or NOT_FOUND.

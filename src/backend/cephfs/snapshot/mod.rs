@@ -12,8 +12,9 @@ use crate::error::{Error, Result};
 use crate::ids::{SnapshotId, VolumeId};
 use crate::secrets::Secrets;
 
-pub(super) use self::find::existing;
+pub(super) use self::delete::finish;
 use self::find::find;
+pub(super) use self::find::{existing, is_whole};
 
 impl Snapshots for Context {
     fn create(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {

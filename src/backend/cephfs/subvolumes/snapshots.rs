@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Subvolumes, failed, is_absent, names_in};
+use super::{Subvolumes, is_absent, names_in};
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
 
@@ -25,12 +25,14 @@ impl Subvolumes<'_> {
             Err(failure) if is_absent(&failure) => {
                 Err(Error::not_found(format!("subvolume {name:?} was deleted meanwhile")))
             }
-            Err(failure) if failure.status() == Some(libc::EMLINK) => Err(failed(
-                failure,
-                "it has as many snapshots as the file system takes of a directory (the MDS option \
-                 mds_max_snaps_per_dir): delete some",
-            )
-            .with_kind(Kind::NoSpace)),
+            Err(failure) if failure.status() == Some(libc::EMLINK) => Err(Error::new(
+                Kind::NoSpace,
+                format!(
+                    "it has {} snapshots, and the file system takes no more of a directory (the MDS option \
+                     mds_max_snaps_per_dir): delete some",
+                    self.snapshots(name)?.len()
+                ),
+            )),
             Err(failure) => Err(self.error(failure, &format!("take snapshot {snapshot:?} of"), name)),
         }
     }

@@ -1,6 +1,6 @@
 //! Snapshots and copies.
 
-use super::fake::{FakeFs, Fault};
+use super::fake::{FakeFs, Fault, MOST_SNAPSHOTS};
 use super::{FAULTS, MIB, controller, create, delete, insist, listed, sweep_all, wanted};
 use crate::backend::cephfs::context::Context;
 use crate::backend::rbd::tests::{ONE, TWO, call};
@@ -15,22 +15,22 @@ use crate::secrets::Secrets;
 /// More steps than any operation here has.
 const STEPS: usize = 32;
 
-fn take(context: &Context, source: &VolumeId, name: &str) -> Result<Snapshot> {
+pub(super) fn take(context: &Context, source: &VolumeId, name: &str) -> Result<Snapshot> {
     let key = snapshot_key("default", name);
     let new = NewSnapshot { source: source.clone(), key, name: name.into(), secrets: Secrets::default() };
     Snapshots::create(context, &call(), &new)
 }
 
-fn drop_snapshot(context: &Context, id: &SnapshotId) -> Result<Deleted> {
+pub(super) fn drop_snapshot(context: &Context, id: &SnapshotId) -> Result<Deleted> {
     Snapshots::delete(context, &call(), id, &Secrets::default())
 }
 
-fn snapshots(context: &Context) -> Vec<String> {
+pub(super) fn snapshots(context: &Context) -> Vec<String> {
     let page = Snapshots::list(context, &call(), &SnapshotFilter::All, &Secrets::default(), "", 0).unwrap();
     page.entries.iter().map(|snapshot| snapshot.id.to_string()).collect()
 }
 
-fn copy_of(name: &str, origin: Origin) -> NewVolume {
+pub(super) fn copy_of(name: &str, origin: Origin) -> NewVolume {
     let source = match &origin {
         Origin::Snapshot(id) => Source::Snapshot(id.to_string()),
         Origin::Volume(id) => Source::Volume(id.to_string()),
@@ -39,7 +39,7 @@ fn copy_of(name: &str, origin: Origin) -> NewVolume {
     NewVolume { size, source: Some((source, origin)), ..wanted(name, 8) }
 }
 
-fn make(context: &Context, new: &NewVolume) -> Result<Volume> {
+pub(super) fn make(context: &Context, new: &NewVolume) -> Result<Volume> {
     Volumes::create(context, &call(), new)
 }
 
@@ -132,4 +132,16 @@ fn the_name_of_a_snapshot_is_taken_for_every_volume() {
     take(&ours, &one, "s").unwrap();
     let refused = take(&controller(&cluster, TWO), &other, "s").unwrap_err();
     assert!(refused.kind() == Kind::AlreadyExists && refused.message().contains(&one.object), "{refused}");
+}
+
+#[test]
+fn a_volume_with_as_many_snapshots_as_it_can_have_is_told_so() {
+    let cluster = FakeFs::default();
+    let ours = controller(&cluster, ONE);
+    let source = create(&ours, "a", 8).unwrap().id;
+    (0..MOST_SNAPSHOTS).for_each(|number| drop(take(&ours, &source, &number.to_string()).unwrap()));
+    let refused = take(&ours, &source, "too many").unwrap_err();
+    assert_eq!(refused.kind(), Kind::NoSpace);
+    assert!(refused.message().contains("8 snapshots"), "{refused}");
+    assert_eq!(snapshots(&ours).len(), MOST_SNAPSHOTS);
 }

@@ -32,6 +32,9 @@ pub(super) enum Fault {
 
 type Other = Box<dyn FnMut() + Send>;
 
+/// The `mds_max_snaps_per_dir` of the cluster.
+pub(super) const MOST_SNAPSHOTS: usize = 8;
+
 /// A subvolume.
 #[derive(Default)]
 struct Disk {
@@ -294,6 +297,9 @@ impl Disk {
             "fs subvolume resize" => {
                 self.size = number("new_size");
                 Ok(Value::Null)
+            }
+            "fs subvolume snapshot create" if self.snapshots.len() == MOST_SNAPSHOTS => {
+                Err((libc::EMLINK, "Error EMLINK: error in mkdir".into()))
             }
             "fs subvolume snapshot create" => {
                 self.snapshots.insert(snapshot.to_string());

@@ -1,5 +1,7 @@
 //! Clients that have a volume mounted when it is deleted, or when its publication ends.
 
+use super::copies::make;
+use super::shares::{reader, sharing, with_snapshot};
 use super::*;
 
 const LOST: (u64, &str) = (41, "cephlet/n1");
@@ -46,6 +48,20 @@ fn the_mounts_of_a_lost_node_are_shut_out_and_no_others() {
     cluster.mount_by(&[LOST, OTHER, STRANGER]);
     assert_eq!(unpublish(&ours, &id, "n1").unwrap(), Unpublished::Done);
     assert_eq!(cluster.clients(), [42, 43]);
+}
+
+#[test]
+fn the_clients_of_a_source_are_no_matter_to_a_volume_that_shares_its_snapshot() {
+    let (cluster, source, taken) = with_snapshot();
+    let ours = controller(&cluster, ONE);
+    let shared = make(&ours, &sharing("b", &taken)).unwrap().id;
+    share(&ours, &source, "n1").unwrap();
+    cluster.mount_by(&[LOST, STRANGER]);
+    let publication = Publication { node: "n2".into(), capability: reader(), read_only: true };
+    ours.publish(&call(), &shared, &publication, &Secrets::default()).unwrap();
+    assert_eq!(unpublish(&ours, &shared, "n2").unwrap(), Unpublished::Done);
+    assert_eq!(delete(&ours, &shared).unwrap(), Deleted::Gone);
+    assert_eq!(cluster.clients(), [41, 43], "UNSAFE: a client of the source was shut out");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod copies;
 mod fake;
 mod fences;
 mod servers;
+mod shares;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,16 +7,17 @@
 //! whole.
 
 use crate::backend::cephfs::context::Fs;
-use crate::backend::cephfs::index::{CopyOf, Entry, State};
+use crate::backend::cephfs::index::{Entry, SnapshotPath, State};
 use crate::backend::cephfs::subvolumes::{Begun, CloneState, NewClone, SnapshotRemoved};
 use crate::backend::cephfs::volumes::find;
+use crate::backend::cephfs::volumes::share::difference;
 use crate::backend::cephfs::{names, snapshot};
 use crate::backend::{NewVolume, Origin};
 use crate::error::{Error, Result};
 use crate::ids::{self, Place};
 
 /// The snapshot to copy, and its size in bytes; None for an empty volume. `object` is the name of the copy.
-pub(crate) fn find_source(fs: &Fs<'_>, new: &NewVolume, object: &str) -> Result<Option<(CopyOf, u64)>> {
+pub(crate) fn find_source(fs: &Fs<'_>, new: &NewVolume, object: &str) -> Result<Option<(SnapshotPath, u64)>> {
     let Some((_, origin)) = &new.source else { return Ok(None) };
     let place = match origin {
         Origin::Snapshot(id) => &id.place,
@@ -27,13 +28,17 @@ pub(crate) fn find_source(fs: &Fs<'_>, new: &NewVolume, object: &str) -> Result<
     Ok(Some(match origin {
         Origin::Snapshot(id) => {
             let (subvolume, snapshot) = (id.source.clone(), names::snapshot(&id.snapshot));
-            (CopyOf { group, subvolume, snapshot }, snapshot::existing(&there, id)?.size)
+            (SnapshotPath { group, subvolume, snapshot }, snapshot::existing(&there, id)?.size)
         }
         Origin::Volume(id) => {
             let found = find::existing(&there, id)?;
+            let size = found.subvolume.size.unwrap_or_default();
+            if let Some(of) = found.entry.and_then(|entry| entry.shares) {
+                return Ok(Some((of, size)));
+            }
             let snapshot = names::transient(&fs.context.identity.tag, key_and_drawn(object)?);
             let subvolume = id.object.clone();
-            (CopyOf { group, subvolume, snapshot }, found.subvolume.size.unwrap_or_default())
+            (SnapshotPath { group, subvolume, snapshot }, size)
         }
     }))
 }
@@ -60,13 +65,11 @@ fn refuse_elsewhere(fs: &Fs<'_>, place: &Place) -> Result<()> {
     )))
 }
 
-/// A copy that the same request has begun.
+/// A copy, or a volume that shares a snapshot, that the same request has begun.
 pub(crate) fn find_begun(fs: &Fs<'_>, new: &NewVolume) -> Result<Option<(String, Entry)>> {
     let is_same = |entry: &Entry| {
-        let request = entry.request.as_ref().filter(|_| entry.copy_of.is_some());
-        request.is_some_and(|request| {
-            request.difference(new, entry.size, &|place| fs.context.canonical(place)).is_none()
-        })
+        let has_source = entry.copy_of.is_some() || entry.shares.is_some();
+        has_source && entry.request.is_some() && difference(fs, entry, new).is_none()
     };
     let begun = fs.index().all()?.into_iter().filter(|(_, entry)| entry.state == State::Making);
     let here = begun.filter_map(|(path, entry)| Some((path.strip_prefix(&fs.path(""))?.to_string(), entry)));
@@ -76,7 +79,7 @@ pub(crate) fn find_begun(fs: &Fs<'_>, new: &NewVolume) -> Result<Option<(String,
 
 /// Makes the copy, or waits for it; then its size is what was asked for, not that of its source.
 pub(crate) fn make(fs: &Fs<'_>, object: &str, entry: &Entry, pool: Option<&str>) -> Result<()> {
-    let Some(CopyOf { group, subvolume, snapshot }) = &entry.copy_of else {
+    let Some(SnapshotPath { group, subvolume, snapshot }) = &entry.copy_of else {
         return Err(Error::internal("nothing is said of what it is a copy of"));
     };
     let (subvolumes, timing) = (fs.subvolumes(), &fs.context.timing);
@@ -151,7 +154,7 @@ pub(crate) fn tidy(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
 
 /// Removes the transient snapshot that a volume was copied from. False: the manager still needs it.
 fn remove_transient(fs: &Fs<'_>, entry: &Entry) -> Result<bool> {
-    let is_transient = |of: &&CopyOf| names::tag_of_transient(&of.snapshot).is_some();
+    let is_transient = |of: &&SnapshotPath| names::tag_of_transient(&of.snapshot).is_some();
     let Some(of) = entry.copy_of.as_ref().filter(is_transient) else { return Ok(true) };
     let removed = fs.in_group(&of.group).subvolumes().remove_snapshot(&of.subvolume, &of.snapshot)?;
     Ok(removed != SnapshotRemoved::HasCopies)

@@ -6,7 +6,7 @@
 //!
 //! 1. look which subvolume the name is claimed for; if it is a volume, it is the answer
 //! 2. write *making* to the index, under a drawn name
-//! 3. make the subvolume, or a [`copy`] of its source
+//! 3. make the subvolume, or a [`copy`] of its source; nothing, if the volume [shares](share) a snapshot
 //! 4. claim the name for it; if it is claimed for another one meanwhile, remove this one and answer from that
 //! 5. write *whole* to the index
 //!
@@ -25,7 +25,7 @@ use crate::backend::cephfs::parameters::Settings;
 use crate::backend::cephfs::subvolumes::{Made, NewSubvolume};
 use crate::backend::cephfs::volumes::delete::remove_unused;
 use crate::backend::cephfs::volumes::find::volume;
-use crate::backend::cephfs::volumes::{copy, place, size};
+use crate::backend::cephfs::volumes::{copy, place, share, size};
 use crate::backend::creation_record::{CreationRequest, Placed};
 use crate::backend::{NewVolume, Volume};
 use crate::error::{Error, Kind, Result};
@@ -42,9 +42,10 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
     let (path, size) = (fs.path(&object), entry.size);
     fs.index().set(&path, &entry)?;
     let pool = entry.placed.data_pool.clone().or(settings.layout.pool.clone());
-    let made = match entry.copy_of {
-        None => make(fs, &object, &NewSubvolume { size, pool, owner: settings.root.owner }),
-        Some(_) => copy::make(fs, &object, &entry, pool.as_deref()),
+    let made = match (&entry.shares, &entry.copy_of) {
+        (Some(of), _) => share::admit(fs, of),
+        (None, Some(_)) => copy::make(fs, &object, &entry, pool.as_deref()),
+        (None, None) => make(fs, &object, &NewSubvolume { size, pool, owner: settings.root.owner }),
     };
     made.map_err(|error| forget_refused(fs, &object, &entry, error))?;
     let (key, description) = (key_of(new)?, Description::new(&new.name, entry.placed.clone()));
@@ -77,6 +78,7 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
 /// checked before anything is made.
 fn begin(fs: &Fs<'_>, new: &NewVolume, settings: &Settings) -> Result<(String, Entry)> {
     let tag = &fs.context.identity.tag;
+    let shares = share::is_wanted(settings, new)?;
     if new.source.is_some()
         && let Some((object, entry)) = copy::find_begun(fs, new)?
     {
@@ -85,10 +87,14 @@ fn begin(fs: &Fs<'_>, new: &NewVolume, settings: &Settings) -> Result<(String, E
     let object = ids::drawn_object(&new.object)?;
     let source = copy::find_source(fs, new, &object)?;
     let size = size::of_new(&new.size, source.as_ref().map(|(_, size)| *size))?;
+    if let Some((_, shared)) = source.as_ref().filter(|_| shares) {
+        share::refuse_larger(&new.size, *shared)?;
+    }
     let request = CreationRequest::new(new, Some(FS_TYPE.to_string()));
     let placed = place::choose(fs, new, settings)?;
     let entry = Entry::new(State::Making, tag, size, Some(request)).placed(placed);
     Ok(match source {
+        Some((of, _)) if shares => (object, entry.sharing(of)),
         Some((of, _)) => (object, entry.copied_from(of)),
         None => (object, entry),
     })
@@ -99,6 +105,9 @@ fn begin(fs: &Fs<'_>, new: &NewVolume, settings: &Settings) -> Result<(String, E
 fn forget_refused(fs: &Fs<'_>, object: &str, entry: &Entry, refusal: Error) -> Error {
     let is_over = !matches!(refusal.kind(), Kind::Timeout | Kind::Unavailable | Kind::Internal);
     let forget = || {
+        if entry.shares.is_some() {
+            return remove_unused(fs, object, entry);
+        }
         if entry.copy_of.is_some() {
             copy::remove_begun(fs, object, entry)?;
         }
@@ -126,8 +135,7 @@ fn find_claimed(fs: &Fs<'_>, new: &NewVolume) -> Result<Option<Volume>> {
     let found = name.await_maker(&claim, || find_made(there, object, new, &claim.description.placed))?;
     let Some(entry) = found else { return Ok(None) };
     place::suits(fs, new, &entry.placed)?;
-    let made = entry.request.as_ref();
-    match made.and_then(|made| made.difference(new, entry.size, &|place| fs.context.canonical(place))) {
+    match share::difference(fs, &entry, new) {
         None => Ok(Some(volume(there, object, &entry))),
         Some(difference) => Err(Error::already_exists(format!("it exists: {difference}"))),
     }
@@ -143,17 +151,25 @@ fn find_made(fs: &Fs<'_>, object: &str, new: &NewVolume, placed: &Placed) -> Res
         known => known,
     };
     // Others may have finished and deleted it since: the subvolume itself tells.
-    let Some(present) = fs.subvolumes().info(object)? else { return Ok(None) };
-    let (tag, size) = (&fs.context.identity.tag, present.size.unwrap_or_default());
+    let Some(size) = size_of_present(fs, object, known.as_ref())? else { return Ok(None) };
+    let tag = &fs.context.identity.tag;
     let request =
         || Some(CreationRequest::new(new, Some(FS_TYPE.to_string()))).filter(|_| new.size.admits(size));
     let entry = known.map(|entry| entry.become_state(State::Whole, tag));
     let entry =
         entry.unwrap_or_else(|| Entry::new(State::Whole, tag, size, request()).placed(placed.clone()));
     fs.index().set(&path, &entry)?;
-    match fs.subvolumes().info(object)? {
+    match size_of_present(fs, object, Some(&entry))? {
         Some(_) => Ok(Some(entry)),
         None => fs.index().remove(&path).map(|()| None),
+    }
+}
+
+/// The size of a volume whose subvolume, or the snapshot that it shares, is there.
+fn size_of_present(fs: &Fs<'_>, object: &str, entry: Option<&Entry>) -> Result<Option<u64>> {
+    match entry.and_then(|entry| Some((entry.size, entry.shares.as_ref()?))) {
+        Some((size, of)) => Ok(share::is_there(fs, of)?.then_some(size)),
+        None => Ok(fs.subvolumes().info(object)?.map(|present| present.size.unwrap_or_default())),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::backend::cephfs::clients;
 use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::volumes::find::find;
+use crate::backend::cephfs::volumes::share;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, VolumeId};
 
@@ -21,8 +22,8 @@ use crate::ids::{self, VolumeId};
 pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId, snapshots_may_outlive: bool) -> Result<Deleted> {
     let path = fs.path(&id.object);
     let (target, deleter) = (LockTarget::Subvolume(&path), fs.deleter());
-    if fs.index().get(&path)?.is_some_and(|entry| entry.state == State::Deleted) {
-        return finish(fs, &id.object).map(|()| Deleted::Gone);
+    if let Some(entry) = fs.index().get(&path)?.filter(|entry| entry.state == State::Deleted) {
+        return finish(fs, &id.object, &entry).map(|()| Deleted::Gone);
     }
     let holders = match deleter.acquire(target, &format!("volume {id}"))? {
         Acquired::Locked(_) => None,
@@ -35,7 +36,7 @@ pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId, snapshots_may_outlive: bool) ->
         (None, _) => deleter.locks.remove_lockable(target).map(|()| Deleted::Absent),
         (Some(_), Some(holders)) => Err(is_published(&holders)),
         (Some(found), None) => {
-            let unused = await_unmounted(fs, &found.subvolume.path)
+            let unused = await_unmounted(fs, found.own_path())
                 .and_then(|()| if snapshots_may_outlive { Ok(()) } else { refuse_snapshots(fs, &id.object) });
             unused.inspect_err(|_| deleter.release(target, &format!("volume {id}")))?;
             let size = found.subvolume.size.unwrap_or_default();
@@ -54,7 +55,8 @@ fn refuse_snapshots(fs: &Fs<'_>, object: &str) -> Result<()> {
 }
 
 /// Waits a moment for clients to go that have just unmounted the path.
-fn await_unmounted(fs: &Fs<'_>, path: &str) -> Result<()> {
+fn await_unmounted(fs: &Fs<'_>, path: Option<&str>) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
     let (times, mut left) = (&fs.context.timing.deletion, Vec::new());
     let gone = fs.call.wait_for("its clients to unmount it", times.wait, times.poll, || {
         left = clients::find(fs, path)?.unwrap_or_default();
@@ -69,20 +71,29 @@ fn await_unmounted(fs: &Fs<'_>, path: &str) -> Result<()> {
 /// Removes a subvolume that is no volume for any client, or whose volume is locked.
 pub(crate) fn remove_unused(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
     fs.index().set(&fs.path(object), &entry.become_state(State::Deleted, &fs.context.identity.tag))?;
-    finish(fs, object)
+    finish(fs, object, entry)
 }
 
 /// Removes a subvolume whose entry says *deleted*, and then its lock, its claim and its entry. The entry
-/// stays while snapshots retain the subvolume.
-pub(crate) fn finish(fs: &Fs<'_>, object: &str) -> Result<()> {
+/// stays while snapshots retain the subvolume. What shares a snapshot has no subvolume.
+pub(crate) fn finish(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
     let (path, key) = (fs.path(object), ids::undrawn(object).and_then(ids::volume_key));
     let claim = key.map(|key| fs.name(key).find()).transpose()?.flatten();
     let claim: Option<Claim> = claim.filter(|claim| claim.of == path);
-    fs.subvolumes().remove(object)?;
-    let (is_retained, index) = (fs.subvolumes().is_retained(object)?, fs.index());
+    let (is_retained, index) = match entry.shares {
+        Some(_) => (false, fs.index()),
+        None => {
+            fs.subvolumes().remove(object)?;
+            (fs.subvolumes().is_retained(object)?, fs.index())
+        }
+    };
     index.0.remove_lockable(LockTarget::Subvolume(&path))?;
     if let (Some(claim), Some(key)) = (claim, key) {
         fs.name(key).give_back(&claim)?;
     }
-    if is_retained { Ok(()) } else { index.remove(&path) }
+    if is_retained {
+        return Ok(());
+    }
+    index.remove(&path)?;
+    entry.shares.as_ref().map_or(Ok(()), |of| share::let_go(fs, of))
 }

@@ -4,14 +4,16 @@
 use crate::backend::Volume;
 use crate::backend::cephfs::FS_TYPE;
 use crate::backend::cephfs::context::{Fs, is_drawn, may_exist};
-use crate::backend::cephfs::index::{Entry, State};
+use crate::backend::cephfs::index::{Entry, SnapshotPath, State};
 use crate::backend::cephfs::subvolumes::Subvolume;
+use crate::backend::cephfs::volumes::share;
 use crate::backend::parameters::about_root;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 
-/// A subvolume that is a volume.
+/// A volume: a subvolume, or the tree of a snapshot that it shares.
 pub(crate) struct Found {
+    /// For the tree of a snapshot, the one that the snapshot was taken of, with the volume's size.
     pub subvolume: Subvolume,
     /// None for a subvolume that an operator made, or if the index was lost.
     pub entry: Option<Entry>,
@@ -35,8 +37,26 @@ pub(crate) fn find(fs: &Fs<'_>, id: &VolumeId) -> Result<Option<Found>> {
         }
         Some(State::Whole) | None => {}
     }
+    if let Some((entry, of)) = entry.as_ref().and_then(|entry| Some((entry, entry.shares.as_ref()?))) {
+        return sharing(fs, entry.clone(), of);
+    }
     let found = fs.subvolumes().info(&id.object)?.filter(|subvolume| means(id, subvolume));
     Ok(found.map(|subvolume| Found { subvolume, entry }))
+}
+
+/// The volume of this entry, if its snapshot is there.
+fn sharing(fs: &Fs<'_>, entry: Entry, of: &SnapshotPath) -> Result<Option<Found>> {
+    if !share::is_there(fs, of)? {
+        return Ok(None);
+    }
+    let there = fs.in_group(&of.group);
+    let taken = there.index().get(&there.snapshot_path(&of.subvolume, &of.snapshot))?;
+    let path = match taken.and_then(|taken| taken.path) {
+        Some(path) => path,
+        None => there.subvolumes().info(&of.subvolume)?.map(|source| source.path).unwrap_or_default(),
+    };
+    let (size, uuid, used, data_pool) = (Some(entry.size), None, 0, String::new());
+    Ok(Some(Found { subvolume: Subvolume { path, uuid, size, used, data_pool }, entry: Some(entry) }))
 }
 
 /// The volume that an ID means, or NOT_FOUND.
@@ -62,13 +82,20 @@ pub(crate) fn volume(fs: &Fs<'_>, object: &str, entry: &Entry) -> Volume {
         source: entry.request.as_ref().and_then(|request| request.source.clone()),
         topology: entry.placed.domains.accessible(&fs.context.identity.plugin),
         published: Vec::new(),
-        read_only: None,
+        read_only: entry.shares.as_ref().map(share::why_read_only),
         condition: None,
         replication: None,
     }
 }
 
 impl Found {
+    /// The path that clients of this volume mount. None for the tree of a snapshot: its clients mount the whole
+    /// file system, and the path is that of the snapshot's source.
+    pub fn own_path(&self) -> Option<&str> {
+        let shares = self.entry.as_ref().is_some_and(|entry| entry.shares.is_some());
+        (!shares).then_some(&self.subvolume.path)
+    }
+
     /// The volume as the orchestrator sees it. An ID with an incarnation keeps its caller's form; the ID of
     /// an operator's subvolume gets one, as its name may be used again.
     pub fn volume(&self, fs: &Fs<'_>, id: &VolumeId) -> Volume {

@@ -6,6 +6,7 @@ pub(crate) mod delete;
 pub(crate) mod find;
 pub(crate) mod list;
 mod place;
+pub(crate) mod share;
 pub(crate) mod size;
 
 use crate::backend::ceph::domains::Wishes;
@@ -138,6 +139,9 @@ fn expand(fs: &Fs<'_>, id: &VolumeId, range: &SizeRange) -> Result<u64> {
         ));
     };
     let size = size::of_expanded(range, present)?;
+    if size > present {
+        share::refuse(found.entry.as_ref(), "has the size of that snapshot for ever")?;
+    }
     if size > present && !fs.subvolumes().resize(&id.object, size)? {
         return Err(Error::not_found("it was deleted during this call"));
     }
