@@ -12,6 +12,7 @@ mod support;
 
 mod bare;
 mod cephfs;
+mod cephfs_refusals;
 mod cluster;
 mod clusters;
 mod controllers;

@@ -15,6 +15,7 @@ fn with_snapshot(scene: &mut Fs) {
 }
 
 #[test]
+#[ignore = "long: tests/run --full"]
 fn a_subvolume_is_created() {
     let ask = |scene: &mut Fs| {
         let request = scene.corner.request("new");

@@ -1,6 +1,6 @@
-//! A request about volumes of a real cluster, of RBD or CephFS: the daemon is killed at a step of it and started again at
-//! once, while its session and the processes that it had started go on. The new daemon finds its state
-//! directory as it was, or an empty one: in turn at a third of the steps, or both at each of them
+//! A request about volumes of a real cluster, of RBD or CephFS: the daemon is killed at a step of it and
+//! started again at once, while its session and the processes that it had started go on. The new daemon finds
+//! its state directory as it was, or an empty one: in turn at a third of the steps, or both at each of them
 //! (TESTS=full).
 
 use std::fs;

@@ -159,14 +159,13 @@ impl Group {
         path.to_string()
     }
 
-    /// Everything here except for random parts: subvolumes with their snapshots, the index, the locks.
+    /// Everything here except for random parts: subvolumes with their snapshots, the index, claims, and the
+    /// objects with locks of volumes that are gone. That of a volume goes with it.
     #[track_caller]
     pub fn shape(&self) -> Vec<String> {
-        let mut lines: Vec<String> = self
-            .index()
-            .iter()
-            .map(|(key, state)| format!("entry {}: {state}", without_drawn(key)))
-            .collect();
+        let index = self.index();
+        let mut lines: Vec<String> =
+            index.iter().map(|(key, state)| format!("entry {}: {state}", without_drawn(key))).collect();
         for name in self.subvolumes() {
             lines.push(format!("subvolume {}", without_drawn(&name)));
             let taken = self.command("snapshot ls", &name, &["--format=json"]);
@@ -176,7 +175,10 @@ impl Group {
                 lines.push(format!("snapshot {}@{snapshot}", without_drawn(&name)));
             }
         }
-        lines.extend(self.locks().iter().map(|name| format!("object {}", without_drawn(name))));
+        let is_left = |name: &&String| !index.iter().any(|(key, _)| name.ends_with(key.as_str()));
+        lines.extend(
+            self.locks().iter().filter(is_left).map(|name| format!("object {}", without_drawn(name))),
+        );
         lines.extend(self.script("claims", &self.name).lines().map(|name| format!("claim {name}")));
         lines.sort();
         lines

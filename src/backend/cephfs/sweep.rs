@@ -61,7 +61,7 @@ fn sweep_entry(fs: &Fs<'_>, object: &str, entry: &Entry, present: &BTreeSet<Stri
     let subvolume = object.split_once('@').map_or(object, |(subvolume, _)| subvolume);
     match entry.state {
         State::Whole if !present.contains(subvolume) => forget(fs, object, subvolume),
-        State::Deleted => finish(fs, object),
+        State::Deleted => finish(fs, object, entry),
         State::Making if entry.age() < fs.context.timing.abandoned => Ok(()),
         State::Making if entry.copy_of.is_some() => {
             copy::remove_begun(fs, object, entry)?;

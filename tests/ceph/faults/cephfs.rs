@@ -1,5 +1,5 @@
-//! Commands that are killed while they make, change and take away subvolumes. What they have left is removed a
-//! day later, which does not pass here: the entries of the index are made older.
+//! Commands that are killed while they make, change and take away subvolumes. What they have left is removed
+//! a day later; the tests make the entries of the index older instead.
 
 use super::drills;
 use crate::support::Group;

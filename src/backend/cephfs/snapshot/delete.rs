@@ -26,9 +26,8 @@ pub(crate) fn delete(fs: &Fs<'_>, id: &SnapshotId) -> Result<Deleted> {
         (Some(claim), _) => name.release(claim)?,
         (None, _) => {}
     }
-    let volume = fs.index().get(&fs.path(&id.source))?;
-    if volume.is_some_and(|entry| entry.state == State::Deleted) {
-        finish(fs, &id.source)?;
+    if let Some(entry) = fs.index().get(&fs.path(&id.source))?.filter(|entry| entry.state == State::Deleted) {
+        finish(fs, &id.source, &entry)?;
     }
     Ok(if removed == SnapshotRemoved::Gone { Deleted::Gone } else { Deleted::Absent })
 }

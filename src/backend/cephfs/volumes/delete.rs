@@ -11,6 +11,7 @@ use crate::backend::ceph::locks::LockTarget;
 use crate::backend::ceph::publication::deletion::{Acquired, is_published};
 use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::index::{Entry, State};
+use crate::backend::cephfs::volumes::copy;
 use crate::backend::cephfs::volumes::find::find;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, VolumeId};
@@ -19,8 +20,8 @@ use crate::ids::{self, VolumeId};
 pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId, snapshots_may_outlive: bool) -> Result<Deleted> {
     let path = fs.path(&id.object);
     let (target, deleter) = (LockTarget::Subvolume(&path), fs.deleter());
-    if fs.index().get(&path)?.is_some_and(|entry| entry.state == State::Deleted) {
-        return finish(fs, &id.object).map(|()| Deleted::Gone);
+    if let Some(entry) = fs.index().get(&path)?.filter(|entry| entry.state == State::Deleted) {
+        return finish(fs, &id.object, &entry).map(|()| Deleted::Gone);
     }
     let holders = match deleter.acquire(target, &format!("volume {id}"))? {
         Acquired::Locked(_) => None,
@@ -47,12 +48,12 @@ pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId, snapshots_may_outlive: bool) ->
 /// Removes a subvolume that is no volume for any client, or whose volume is locked.
 pub(crate) fn remove_unused(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
     fs.index().set(&fs.path(object), &entry.become_state(State::Deleted, &fs.context.tag))?;
-    finish(fs, object)
+    finish(fs, object, entry)
 }
 
-/// Removes a subvolume whose entry says *deleted*, and then its lock, its claim and its entry. The entry
-/// stays while snapshots retain the subvolume.
-pub(crate) fn finish(fs: &Fs<'_>, object: &str) -> Result<()> {
+/// Removes a subvolume whose entry says *deleted*, and then its lock, its claim, what was made only for its
+/// copy, and its entry. The entry stays while snapshots retain the subvolume.
+pub(crate) fn finish(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
     let (path, key) = (fs.path(object), ids::undrawn(object).and_then(ids::volume_key));
     let claim = key.map(|key| fs.name(key).find()).transpose()?.flatten();
     let claim: Option<Claim> = claim.filter(|claim| claim.of == path);
@@ -62,5 +63,6 @@ pub(crate) fn finish(fs: &Fs<'_>, object: &str) -> Result<()> {
     if let (Some(claim), Some(key)) = (claim, key) {
         fs.name(key).give_back(&claim)?;
     }
-    if is_retained { Ok(()) } else { index.remove(&path) }
+    let is_tidy = copy::remove_transient(fs, entry)?;
+    if is_retained || !is_tidy { Ok(()) } else { index.remove(&path) }
 }
