@@ -9,6 +9,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cephfs;
 mod load;
 mod process;
 mod rbd;
@@ -39,6 +40,9 @@ fn main() {
     }
     if wanted("rbd") {
         rbd::measure();
+    }
+    if wanted("cephfs") {
+        cephfs::measure();
     }
     if wanted("sites") {
         sites::measure();

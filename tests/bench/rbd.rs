@@ -124,7 +124,8 @@ impl Run<'_> {
         let slow = share(&[(); CALLERS], &theirs, |(), name| bare.create(name));
         let ids = Mutex::new(Vec::new());
         let fast = all_at_once(self.daemon, CALLERS, &names, |client, name| {
-            ids.lock().unwrap().push(create(client, name));
+            let id = create(client, name);
+            ids.lock().unwrap().push(id);
         });
         figure("CreateVolume, 16 callers", rate(fast), self.wanted("≥ 260 /s", ""));
         figure(

@@ -13,6 +13,7 @@ mod support;
 mod bare;
 mod cephfs;
 mod cephfs_clients;
+mod cephfs_refusals;
 mod cephfs_shares;
 mod cluster;
 mod clusters;

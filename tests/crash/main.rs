@@ -8,10 +8,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod rbd;
+mod acts;
+mod remote;
 mod scene;
 mod trial;
 
+mod cephfs_controller;
 mod controller;
 mod node;
 mod rbd_controller;

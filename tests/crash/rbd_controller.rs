@@ -1,50 +1,14 @@
 //! What the controller does to RBD volumes.
 
-use std::collections::BTreeMap;
-
-use cephlet::proto::csi_v1 as wire;
-
-use super::rbd::{Scene, Trial};
+use super::acts::*;
+use super::remote::{Scene, Trial};
 use super::trial::Outcome;
+use crate::support::Code;
 use crate::support::client::Answer;
 use crate::support::requests::*;
 use crate::support::v0;
-use crate::support::{Code, MIB};
 
 const NOTHING: fn(&mut Scene) = |_| ();
-
-/// Creates a volume, which is deleted in the end.
-fn create(scene: &mut Scene, request: wire::CreateVolumeRequest) -> Answer<Outcome> {
-    let made = scene.client().create(&request)?;
-    assert_eq!(made.content_source, request.volume_content_source);
-    if !scene.volumes.contains(&made.volume_id) {
-        scene.volumes.push(made.volume_id.clone());
-    }
-    Ok(Outcome::new(&made, &(made.capacity_bytes, &made.volume_context)))
-}
-
-fn take_snapshot(scene: &mut Scene) -> Answer<Outcome> {
-    let taken = scene
-        .client()
-        .create_snapshot(&snapshot("snap", scene.id()))?
-        .snapshot
-        .into_option()
-        .expect("a snapshot");
-    assert_eq!(taken.source_volume_id, scene.id());
-    scene.snapshots = vec![taken.snapshot_id.clone()];
-    Ok(Outcome::new(&taken, &(taken.size_bytes, taken.ready_to_use)))
-}
-
-fn delete_last(scene: &mut Scene) -> Answer<Outcome> {
-    scene
-        .client()
-        .delete_volume(&delete(scene.volumes.last().expect("a volume")))
-        .map(|reply| Outcome::plain(&reply))
-}
-
-fn delete_first(scene: &mut Scene) -> Answer<Outcome> {
-    scene.client().delete_volume(&delete(scene.id())).map(|reply| Outcome::plain(&reply))
-}
 
 /// Through CSI 0.1, where snapshots may not outlive their volume: the refusal is an outcome, too.
 fn delete_first_strictly(scene: &mut Scene) -> Answer<Outcome> {
@@ -56,32 +20,6 @@ fn delete_first_strictly(scene: &mut Scene) -> Answer<Outcome> {
         }
         answer => answer.map(|reply| Outcome::plain(&reply)),
     }
-}
-
-fn delete_first_snapshot(scene: &mut Scene) -> Answer<Outcome> {
-    scene.client().delete_snapshot(&delete_snapshot(&scene.snapshots[0])).map(|reply| Outcome::plain(&reply))
-}
-
-/// The last volume is a copy of the first.
-fn assert_copied(scene: &mut Scene) {
-    let [old, .., new] = scene.volumes.as_slice() else { panic!("two volumes: {:?}", scene.volumes) };
-    let [old, new] = [old, new].map(|id| scene.corner.checksum_of_first(8 * MIB, id));
-    assert_eq!(old, new);
-}
-
-fn have_snapshot(scene: &mut Scene) {
-    scene.have("old");
-    scene.have_snapshot("snap");
-}
-
-fn have_copy(scene: &mut Scene) {
-    scene.have("old");
-    let request = from_volume(scene.corner.volume("copy", 8), scene.id());
-    create(scene, request).expect("copy");
-}
-
-fn assert_one_volume(scene: &mut Scene) {
-    scene.client().controller_get_volume(&get(scene.id())).expect("get");
 }
 
 #[test]
@@ -184,7 +122,7 @@ fn a_large_image_is_deleted() {
 #[ignore = "long: tests/run --full"]
 fn a_snapshot_of_an_image_is_deleted() {
     Trial {
-        stock: |scene| scene.have("old"),
+        stock: |scene: &mut Scene| scene.have("old"),
         have: |scene| scene.have_snapshot("snap"),
         ask: delete_first_snapshot,
         check: assert_one_volume,
@@ -204,39 +142,8 @@ fn the_last_snapshot_of_a_deleted_image_is_deleted() {
 #[test]
 #[ignore = "long: tests/run --full"]
 fn an_image_is_expanded() {
-    let ask = |scene: &mut Scene| {
-        scene
-            .client()
-            .controller_expand_volume(&expand(scene.id(), 16 * MIB))
-            .map(|reply| Outcome::plain(&reply))
-    };
-    let check = |scene: &mut Scene| {
-        let got = scene.client().controller_get_volume(&get(scene.id())).expect("get");
-        assert_eq!(got.volume.capacity_bytes, 16 * MIB);
-    };
-    Trial { stock: NOTHING, have: |scene| scene.have("old"), ask, check }.run();
-}
-
-/// The nodes that the first volume is published to.
-fn published(scene: &Scene) -> Vec<String> {
-    let got = scene.client().controller_get_volume(&get(scene.id())).expect("get");
-    got.status.published_node_ids.clone()
-}
-
-fn publish_to_node(scene: &mut Scene) -> Answer<Outcome> {
-    let request = wire::ControllerPublishVolumeRequest {
-        volume_capability: protobuf::MessageField::some(block()),
-        ..publish_to(scene.id(), "node-1")
-    };
-    // The context names the image, which differs each time.
-    let reply = scene.client().controller_publish_volume(&request)?;
-    let context: BTreeMap<_, _> = reply.publish_context.iter().collect();
-    Ok(Outcome::new(&context, &context.len()))
-}
-
-fn unpublish_from_node(scene: &mut Scene) -> Answer<Outcome> {
-    let request = unpublish_from(scene.id(), "node-1");
-    scene.client().controller_unpublish_volume(&request).map(|reply| Outcome::plain(&reply))
+    let have = |scene: &mut Scene| scene.have("old");
+    Trial { stock: NOTHING, have, ask: expand_first, check: assert_grown }.run();
 }
 
 #[test]

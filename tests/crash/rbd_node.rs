@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use cephlet::proto::csi_v1 as wire;
 
-use super::rbd::UNCHANGED;
+use super::remote::UNCHANGED;
 use super::scene::{DATA, assert_journal_is_empty};
 use super::trial::{Points, ask_until_death, await_answer, sample};
 use crate::support::client::Answer;

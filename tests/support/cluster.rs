@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use super::corner::unused_name;
+use super::corner::{await_that, unused_name};
 use super::machine::{limited, run, run_within, text};
 use super::{LONG_PATIENCE, PATIENCE, Setup};
 
@@ -228,6 +228,20 @@ impl Cluster {
     #[track_caller]
     pub fn kill(&self, daemon: &str) {
         self.signal("KILL", daemon);
+    }
+
+    /// Kills a daemon, and starts another one in its place.
+    #[track_caller]
+    pub fn replace(&self, daemon: &str) {
+        let former = self.pid(daemon);
+        self.signal("KILL", daemon);
+        let watcher = self.pid("watcher");
+        await_that("another one is started", || {
+            outside(&["kill", "-s", "HUP", &watcher]);
+            let now = fs::read_to_string(self.path(&format!("run/{daemon}.pid"))).unwrap_or_default();
+            let now = now.trim();
+            if now.is_empty() || now == former { Err(format!("process {now:?}")) } else { Ok(()) }
+        });
     }
 
     #[track_caller]

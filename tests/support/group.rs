@@ -2,6 +2,7 @@
 //! there, and leftovers show.
 
 use std::fs;
+use std::process::Output;
 use std::sync::Arc;
 
 use cephlet::proto::csi_v1 as wire;
@@ -15,6 +16,8 @@ use super::{Cluster, Daemon, MIB, Scratch, Setup, await_that, cluster};
 const FILE_SYSTEM: &str = "cephfs";
 const OBJECTS: [&str; 4] = ["--pool", "fs-meta", "--namespace", "cephlet"];
 const INDEX: &str = "cephlet.volumes";
+/// What `rados` and `ceph` cannot do, or one by one only.
+const SCRIPT: &str = include_str!("group.py");
 
 /// A group of the file system `cephfs`.
 pub struct Group {
@@ -128,6 +131,66 @@ impl Group {
         listed.lines().filter(|key| key.starts_with(&prefix)).map(str::to_string).collect()
     }
 
+    /// These keys, with the states of their entries.
+    pub fn index(&self) -> Vec<(String, String)> {
+        self.script("index", &self.name).lines().filter_map(|line| line.split_once(' ')).map(own).collect()
+    }
+
+    /// Runs `group.py`.
+    #[track_caller]
+    pub fn script(&self, act: &str, of: &str) -> String {
+        let output = self.cluster.command("/usr/bin/python3").args(["-c", SCRIPT, act, of]).output();
+        let Output { status, stdout, stderr } = output.expect("python3");
+        assert!(status.success(), "{act} {of}: {}", String::from_utf8_lossy(&stderr));
+        String::from_utf8_lossy(&stdout).trim().to_string()
+    }
+
+    /// The path of a volume's root.
+    #[track_caller]
+    pub fn path(&self, id: &str) -> String {
+        let info = self.info(id);
+        let path = info["path"].as_str().expect("a path");
+        let name = id.rsplit(':').next().unwrap_or(id);
+        let uuid = path.strip_prefix(&format!("/volumes/{}/{name}/", self.name));
+        assert!(
+            uuid.is_some_and(|uuid| uuid.len() == 36),
+            "UNSAFE: a half-made subvolume is a volume: {path}"
+        );
+        path.to_string()
+    }
+
+    /// Everything here except for random parts: subvolumes with their snapshots, the index, claims, and the
+    /// objects with locks of volumes that are gone. That of a volume goes with it.
+    #[track_caller]
+    pub fn shape(&self) -> Vec<String> {
+        let index = self.index();
+        let mut lines: Vec<String> =
+            index.iter().map(|(key, state)| format!("entry {}: {state}", without_drawn(key))).collect();
+        for name in self.subvolumes() {
+            lines.push(format!("subvolume {}", without_drawn(&name)));
+            let taken = self.command("snapshot ls", &name, &["--format=json"]);
+            let taken: Value = serde_json::from_str(&taken).expect("JSON");
+            for snapshot in taken.as_array().expect("a list") {
+                let snapshot = without_drawn(snapshot["name"].as_str().expect("a name"));
+                lines.push(format!("snapshot {}@{snapshot}", without_drawn(&name)));
+            }
+        }
+        let is_left = |name: &&String| !index.iter().any(|(key, _)| name.ends_with(key.as_str()));
+        lines.extend(
+            self.locks().iter().filter(is_left).map(|name| format!("object {}", without_drawn(name))),
+        );
+        lines.extend(self.script("claims", &self.name).lines().map(|name| format!("claim {name}")));
+        lines.sort();
+        lines
+    }
+
+    /// The objects with the locks of volumes of this group.
+    fn locks(&self) -> Vec<String> {
+        let of_group = format!("cephlet.vol.{}/", self.name);
+        let all = self.rados(&["ls"]);
+        all.lines().filter(|name| name.starts_with(&of_group)).map(str::to_string).collect()
+    }
+
     /// Writes an entry of the index.
     #[track_caller]
     pub fn set_entry(&self, key: &str, value: &str) {
@@ -143,15 +206,7 @@ impl Group {
     /// Waits until nothing is left: no subvolume, no entry, no object of a volume of this group.
     #[track_caller]
     pub fn await_empty(&self) {
-        let objects = || -> Vec<String> {
-            let of_group = format!("cephlet.vol.{}/", self.name);
-            self.rados(&["ls"])
-                .lines()
-                .filter(|name| name.starts_with(&of_group))
-                .map(str::to_string)
-                .collect()
-        };
-        await_that("UNSAFE: something is left", || match (self.subvolumes(), self.entries(), objects()) {
+        await_that("UNSAFE: something is left", || match (self.subvolumes(), self.entries(), self.locks()) {
             (subvolumes, entries, objects)
                 if subvolumes.is_empty() && entries.is_empty() && objects.is_empty() =>
             {
@@ -160,4 +215,17 @@ impl Group {
             left => Err(format!("{left:?}")),
         });
     }
+}
+
+fn own((key, state): (&str, &str)) -> (String, String) {
+    (key.to_string(), state.to_string())
+}
+
+/// Names without the eight random digits at their ends: `GROUP/SUBVOLUME[@SNAPSHOT]`.
+fn without_drawn(name: &str) -> String {
+    let one = |name: &str| match name.rsplit_once('-') {
+        Some((rest, drawn)) if name.contains("csi-") && drawn.len() == 8 => format!("{rest}-R"),
+        _ => name.to_string(),
+    };
+    name.split('@').map(one).collect::<Vec<_>>().join("@")
 }

@@ -1,8 +1,14 @@
 //! The manual's examples: what a user copies and pastes.
 
+const CEPHFS: &str = include_str!("../../packaging/man/cephlet-cephfs.7");
 const FENCE: &str = include_str!("../../packaging/man/cephlet-fence.7");
 const RBD: &str = include_str!("../../packaging/man/cephlet-rbd.7");
 const REPLICATION: &str = include_str!("../../packaging/man/cephlet-replication.7");
+
+/// The literal blocks of cephlet-cephfs(7), in their order.
+pub fn cephfs() -> Vec<String> {
+    blocks(CEPHFS)
+}
 
 /// The literal blocks of cephlet-fence(7), in their order.
 pub fn fence() -> Vec<String> {

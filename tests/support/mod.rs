@@ -16,6 +16,7 @@ pub mod log;
 pub mod machine;
 pub mod manual;
 pub mod notify;
+pub mod place;
 pub mod raw;
 pub mod requests;
 pub mod scratch;
@@ -31,7 +32,9 @@ pub use client::{Client, Failure, refused};
 pub use cluster::{Cluster, cluster};
 pub use corner::{Corner, await_that, object_of};
 pub use daemon::{Daemon, Setup};
+pub use group::Group;
 pub use grpcio::RpcStatusCode as Code;
+pub use place::Place;
 pub use scratch::Scratch;
 pub use volume::TestVolume;
 

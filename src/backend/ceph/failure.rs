@@ -129,6 +129,19 @@ impl Failure {
         self.into_bare_error().context(context)
     }
 
+    /// The same for what concerns a file system: its users need other rights.
+    pub fn into_fs_error(self, context: impl fmt::Display) -> Error {
+        let is_forbidden = matches!(self.reason(), Some(Reason::Forbidden));
+        let error = self.into_error(context);
+        if !is_forbidden {
+            return error;
+        }
+        error.hint(
+            "for CephFS a controller's user needs `mon 'allow r' mgr 'allow rw' osd 'allow rwx pool=METADATA \
+             namespace=cephlet'`, see cephlet-cephfs(7)",
+        )
+    }
+
     /// The error for the caller, without context.
     pub fn into_bare_error(self) -> Error {
         match self.reason() {

@@ -119,7 +119,7 @@ impl Rados for Objects<'_> {
     }
 
     fn error(&self, failure: Failure, doing: &str) -> Error {
-        failure.into_error(doing)
+        failure.into_fs_error(doing)
     }
 }
 

@@ -10,7 +10,9 @@ use crate::support::client::Answer;
 use crate::support::machine::text;
 use crate::support::requests::delete;
 use crate::support::stub::{BEHIND, install};
-use crate::support::{Client, Cluster, Code, Corner, Daemon, Failure, LONG_PATIENCE, Scratch, is_full};
+use crate::support::{
+    Client, Cluster, Code, Corner, Daemon, Failure, LONG_PATIENCE, Place, Scratch, is_full,
+};
 
 /// How long all kills of a test may take, on a machine that has other things to do.
 const TORMENT: Duration = Duration::from_secs(1200);
@@ -21,9 +23,14 @@ const ROUNDS: usize = 20;
 /// The longest delay in microseconds: as long as a command takes on a machine that has nothing else to do.
 const LONGEST: u64 = 60_000;
 
-/// How many commands are killed in each test, at random moments.
+/// How many commands of RBD are killed in each test, at random moments.
 pub fn kills() -> usize {
-    if is_full() { 100 } else { 30 }
+    kills_of::<Corner>()
+}
+
+/// The same for any backend.
+fn kills_of<P: Place>() -> usize {
+    if is_full() { P::KILLS } else { P::KILLS.min(30) }
 }
 
 /// Commands of a daemon that are killed.
@@ -37,10 +44,10 @@ pub struct Kills {
 
 impl Kills {
     /// Kills commands with these words. Of all commands that share `turn`, one at a time is killed.
-    pub fn of(words: &[&str], scratch: &Scratch, turn: &Path) -> Self {
+    pub fn of((tools, words): (&[&str], &[&str]), scratch: &Scratch, turn: &Path) -> Self {
         let [directory, delays, killed] = ["scripts", "delays", "killed"].map(|name| scratch.dir(name));
         let places = [&delays, &killed, turn].map(|path| text(path).to_string());
-        for tool in ["rbd", "rados"] {
+        for tool in tools {
             install(&directory.join(tool), &script(tool, words, &places));
         }
         Self { directory, delays, killed }
@@ -116,37 +123,27 @@ impl Kills {
     }
 }
 
-/// A daemon that serves a namespace, with commands that can be killed.
-pub struct Killer {
+/// A daemon that serves a place, with commands that can be killed.
+pub struct Killer<P = Corner> {
     pub daemon: Daemon,
-    pub corner: Corner,
+    pub corner: P,
     pub kills: Kills,
 }
 
-impl Killer {
+impl<P: Place> Killer<P> {
     /// Kills all commands that change something.
     #[track_caller]
     pub fn start() -> Self {
-        Self::of(&[
-            "import",
-            "clone",
-            "rename",
-            "rm",
-            "create",
-            "resize",
-            "set",
-            "mv",
-            "lock get",
-            "lock break",
-        ])
+        Self::of(P::CHANGES)
     }
 
     /// Kills commands with these words.
     #[track_caller]
     pub fn of(words: &[&str]) -> Self {
-        let corner = Corner::new();
-        let setup = corner.setup();
-        let kills = Kills::of(words, &setup.scratch, &corner.cluster.dir().join("killing"));
+        let corner = P::take();
+        let setup = corner.setup_of(1);
+        let turn = corner.cluster().dir().join("killing");
+        let kills = Kills::of((P::TOOLS, words), &setup.scratch, &turn);
         // Commands that wait for a dead client must not keep the others from running.
         let setup = setup.set("CEPHLET_WORKERS", 32).set("CEPHLET_TOOLS", 32);
         let daemon = setup.with_tools(kills.tool_path()).start();
@@ -160,7 +157,7 @@ impl Killer {
     /// One and a half times the present duration of a short command, in microseconds.
     fn time_of_a_command(&self) -> u64 {
         let begun = Instant::now();
-        self.corner.images();
+        self.corner.volumes();
         u64::try_from(begun.elapsed().as_micros() * 3 / 2).expect("a short time")
     }
 
@@ -170,8 +167,8 @@ impl Killer {
     pub fn rounds(&self, round: impl Fn()) {
         for _ in 0..ROUNDS {
             round();
-            eprintln!("{}: {} were killed", self.corner.namespace, self.kills.killed());
-            if self.kills.killed() >= kills() {
+            eprintln!("{} were killed", self.kills.killed());
+            if self.kills.killed() >= kills_of::<P>() {
                 return;
             }
         }
@@ -186,7 +183,7 @@ impl Killer {
         ask: impl Fn(&Client, usize) -> Answer<T> + Sync,
     ) -> Vec<T> {
         let longest = LONGEST.max(self.time_of_a_command());
-        self.kills.arm(longest, kills().saturating_sub(self.kills.killed()));
+        self.kills.arm(longest, kills_of::<P>().saturating_sub(self.kills.killed()));
         let answers = thread::scope(|scope| {
             let ask = &ask;
             let running: Vec<_> = (0..requests)
@@ -202,7 +199,7 @@ impl Killer {
     #[track_caller]
     pub fn insist<T>(&self, ask: impl Fn(&Client) -> Answer<T>) -> T {
         let client = self.client();
-        self.kills.insist(self.corner.cluster, || ask(&client))
+        self.kills.insist(self.corner.cluster(), || ask(&client))
     }
 
     /// Does something for each item, four at a time, without kills.
@@ -224,7 +221,7 @@ impl Killer {
         assert_eq!(self.kills.left(), 0, "commands are killed still");
         // The cluster may take a while to forget a killed command.
         self.each(ids, |_, id| self.insist(|client| client.delete_volume(&delete(id))));
-        self.corner.await_objects(&[]);
+        self.corner.assert_nothing();
         self.daemon.assert_well();
     }
 }

@@ -7,7 +7,7 @@ use super::killer::Kills;
 use crate::support::client::Answer;
 use crate::support::requests::delete;
 use crate::support::sites::{Site, sites_with};
-use crate::support::{Code, Failure, await_that, object_of};
+use crate::support::{Code, Corner, Failure, Place, await_that, object_of};
 
 /// All changes except a promotion by force, which outlives its daemon and is never ended.
 const CHANGES: [&str; 7] = [
@@ -74,7 +74,7 @@ fn later(message: String) -> Failure {
 fn tormented<'a>(done: &'a RefCell<BTreeMap<&'static str, usize>>) -> [Tormented<'a>; 2] {
     let mut kills = Vec::new();
     let sites = sites_with(|setup| {
-        let these = Kills::of(&CHANGES, &setup.scratch, &setup.scratch.path("turn"));
+        let these = Kills::of((Corner::TOOLS, &CHANGES), &setup.scratch, &setup.scratch.path("turn"));
         let setup = setup.with_tools(these.tool_path());
         kills.push(these);
         setup

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::backend::ceph::monitor::Command;
-use crate::backend::ceph::{ClusterAccess, Failure, Monitors, Reason, read};
+use crate::backend::ceph::{ClusterAccess, Failure, Monitors, read};
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
@@ -308,12 +308,8 @@ fn wrong_pool(failure: Failure, pool: Option<&str>) -> Error {
 
 /// The error for a failure; with the rights that a user needs for subvolumes, if it lacks them.
 fn failed(failure: Failure, doing: impl std::fmt::Display) -> Error {
-    match failure.reason() {
-        Some(Reason::Forbidden) => failure.into_error(doing).hint(
-            "for CephFS a controller's user needs `mon 'allow r' mgr 'allow rw' osd 'allow rwx pool=METADATA \
-             namespace=cephlet'`, see cephlet-cephfs(7)",
-        ),
-        _ if lacks_module(&failure) => failure.into_error(doing).with_kind(Kind::Unavailable),
-        _ => failure.into_error(doing),
+    match lacks_module(&failure) {
+        true => failure.into_error(doing).with_kind(Kind::Unavailable),
+        false => failure.into_fs_error(doing),
     }
 }

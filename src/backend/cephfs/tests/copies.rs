@@ -1,5 +1,9 @@
 //! Snapshots and copies.
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
 use super::fake::{FakeFs, Fault, MOST_SNAPSHOTS};
 use super::{FAULTS, MIB, controller, create, delete, insist, listed, sweep_all, wanted};
 use crate::backend::cephfs::context::Context;
@@ -101,6 +105,31 @@ fn after_a_crash_at_any_step_the_same_request_makes_one_copy() {
                 assert_eq!(listed(&again).len(), 2, "{fault:?} at step {step}");
             }
         }
+    }
+}
+
+#[test]
+fn another_controller_may_make_the_same_copy_between_any_two_steps() {
+    for step in 1..STEPS {
+        let cluster = FakeFs::default();
+        let ours = controller(&cluster, ONE);
+        let source = create(&ours, "source", 8).unwrap().id;
+        let new = copy_of("copy", Origin::Volume(source.clone()));
+        let theirs = Arc::new(Mutex::new(None));
+        cluster.before_step(step, {
+            let (cluster, theirs, new) = (cluster.clone(), Arc::clone(&theirs), new.clone());
+            move || *theirs.lock() = insist(|| make(&controller(&cluster, TWO), &new)).ok()
+        });
+        let made = insist(|| make(&ours, &new)).unwrap();
+        if let Some(theirs) = theirs.lock().take() {
+            assert_eq!(made.id, theirs.id, "UNSAFE: two volumes before step {step}");
+        }
+        sweep_all(&ours);
+        assert_eq!(cluster.subvolumes().len(), 2, "UNSAFE: before step {step}");
+        delete(&ours, &made.id).unwrap();
+        assert_eq!(cluster.snapshots(), [""; 0], "before step {step}");
+        delete(&ours, &source).unwrap();
+        assert_eq!((cluster.subvolumes(), cluster.rest()), (Vec::new(), Vec::new()), "before step {step}");
     }
 }
 

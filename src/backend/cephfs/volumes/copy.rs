@@ -65,13 +65,17 @@ fn refuse_elsewhere(fs: &Fs<'_>, place: &Place) -> Result<()> {
     )))
 }
 
-/// A copy, or a volume that shares a snapshot, that the same request has begun.
+/// A copy, or a volume that shares a snapshot, that the same request has begun. One that was not asked for
+/// lately is left to the sweep, which may have read its entry already, and would remove what a request has
+/// just taken over.
 pub(crate) fn find_begun(fs: &Fs<'_>, new: &NewVolume) -> Result<Option<(String, Entry)>> {
+    let is_recent = |entry: &Entry| entry.age() <= fs.context.timing.abandoned / 2;
     let is_same = |entry: &Entry| {
         let has_source = entry.copy_of.is_some() || entry.shares.is_some();
         has_source && entry.request.is_some() && difference(fs, entry, new).is_none()
     };
-    let begun = fs.index().all()?.into_iter().filter(|(_, entry)| entry.state == State::Making);
+    let begun =
+        fs.index().all()?.into_iter().filter(|(_, entry)| entry.state == State::Making && is_recent(entry));
     let here = begun.filter_map(|(path, entry)| Some((path.strip_prefix(&fs.path(""))?.to_string(), entry)));
     let mut same = here.filter(|(object, entry)| ids::undrawn(object) == Some(&new.object) && is_same(entry));
     Ok(same.next())
@@ -153,7 +157,7 @@ pub(crate) fn tidy(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
 }
 
 /// Removes the transient snapshot that a volume was copied from. False: the manager still needs it.
-fn remove_transient(fs: &Fs<'_>, entry: &Entry) -> Result<bool> {
+pub(crate) fn remove_transient(fs: &Fs<'_>, entry: &Entry) -> Result<bool> {
     let is_transient = |of: &&SnapshotPath| names::tag_of_transient(&of.snapshot).is_some();
     let Some(of) = entry.copy_of.as_ref().filter(is_transient) else { return Ok(true) };
     let removed = fs.in_group(&of.group).subvolumes().remove_snapshot(&of.subvolume, &of.snapshot)?;

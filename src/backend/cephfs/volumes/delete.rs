@@ -13,6 +13,7 @@ use crate::backend::ceph::publication::deletion::{Acquired, is_published};
 use crate::backend::cephfs::clients;
 use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::index::{Entry, State};
+use crate::backend::cephfs::volumes::copy;
 use crate::backend::cephfs::volumes::find::find;
 use crate::backend::cephfs::volumes::share;
 use crate::error::{Error, Kind, Result};
@@ -74,8 +75,9 @@ pub(crate) fn remove_unused(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<
     finish(fs, object, entry)
 }
 
-/// Removes a subvolume whose entry says *deleted*, and then its lock, its claim and its entry. The entry
-/// stays while snapshots retain the subvolume. What shares a snapshot has no subvolume.
+/// Removes a subvolume whose entry says *deleted*, and then its lock, its claim, what was made only for its
+/// copy, and its entry. The entry stays while snapshots retain the subvolume. A volume that shares a snapshot
+/// has no subvolume.
 pub(crate) fn finish(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
     let (path, key) = (fs.path(object), ids::undrawn(object).and_then(ids::volume_key));
     let claim = key.map(|key| fs.name(key).find()).transpose()?.flatten();
@@ -91,7 +93,8 @@ pub(crate) fn finish(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
     if let (Some(claim), Some(key)) = (claim, key) {
         fs.name(key).give_back(&claim)?;
     }
-    if is_retained {
+    let is_tidy = copy::remove_transient(fs, entry)?;
+    if is_retained || !is_tidy {
         return Ok(());
     }
     index.remove(&path)?;

@@ -1,41 +1,52 @@
-//! A request about RBD volumes, on a real cluster: the daemon is killed at a step of it and started again at
-//! once, while its session and the processes that it had started go on. The new daemon finds its state
-//! directory as it was, or an empty one: in turn at a third of the steps, or both at each of them
+//! A request about volumes of a real cluster, of RBD or CephFS: the daemon is killed at a step of it and
+//! started again at once, while its session and the processes that it had started go on. The new daemon finds
+//! its state directory as it was, or an empty one: in turn at a third of the steps, or both at each of them
 //! (TESTS=full).
 
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cephlet::proto::csi_v1 as wire;
+
 use super::scene::assert_journal_is_empty;
 use super::trial::{Outcome, ask_until_death, await_answer, is_answer, points_in, sample};
 use crate::support::client::Answer;
 use crate::support::requests::*;
-use crate::support::{Client, Code, Corner, Daemon, LONG_PATIENCE, await_that, is_full};
+use crate::support::{Client, Code, Corner, Daemon, LONG_PATIENCE, Place, await_that, is_full};
 
 /// Points at which nothing has changed since the previous point. Whether the journal was synced matters only
 /// if the machine dies, too.
 pub const UNCHANGED: [&str; 5] =
     ["ask the session", "start a process", "write to the journal", "sync the journal", "journal synced"];
 
-/// A daemon that serves a namespace, and what it has made there.
-pub struct Scene {
+/// A daemon that serves a place, and what it has made there.
+pub struct Scene<P = Corner> {
     pub daemon: Daemon,
-    pub corner: Corner,
+    pub corner: P,
     pub volumes: Vec<String>,
     pub snapshots: Vec<String>,
     stock: Stock,
 }
 
-/// What stays for all trials: the number of volumes and snapshots, and their objects.
+/// What stays for all trials: the number of volumes and snapshots, and what they consist of.
 #[derive(Default)]
 struct Stock {
     volumes: usize,
     snapshots: usize,
-    objects: Vec<String>,
+    remains: Vec<String>,
 }
 
 impl Scene {
+    /// Makes an image of `mib` MiB.
+    #[track_caller]
+    pub fn have_sized(&mut self, name: &str, mib: i64) {
+        let request = self.corner.volume(name, mib);
+        self.have_made(&request);
+    }
+}
+
+impl<P: Place> Scene<P> {
     pub fn client(&self) -> Client {
         self.daemon.client()
     }
@@ -48,12 +59,13 @@ impl Scene {
     /// Makes a volume of 8 MiB.
     #[track_caller]
     pub fn have(&mut self, name: &str) {
-        self.have_sized(name, 8);
+        let request = self.corner.request(name);
+        self.have_made(&request);
     }
 
     #[track_caller]
-    pub fn have_sized(&mut self, name: &str, mib: i64) {
-        let made = self.client().create(&self.corner.volume(name, mib)).expect("create");
+    fn have_made(&mut self, request: &wire::CreateVolumeRequest) {
+        let made = self.client().create(request).expect("create");
         self.volumes.push(made.volume_id);
     }
 
@@ -81,7 +93,7 @@ impl Scene {
         let until = Instant::now() + LONG_PATIENCE;
         loop {
             let life = self.daemon.log.after(before);
-            if has_swept(&life) || points_in(&life).len() >= point {
+            if has_swept(&life, P::SWEPT) || points_in(&life).len() >= point {
                 break;
             }
             assert!(Instant::now() < until, "it has not swept:\n{}", life.join("\n"));
@@ -106,7 +118,7 @@ impl Scene {
         self.stock = Stock {
             volumes: self.volumes.len(),
             snapshots: self.snapshots.len(),
-            objects: self.corner.sorted_objects(),
+            remains: self.corner.remains(),
         };
     }
 
@@ -120,14 +132,14 @@ impl Scene {
         for id in self.snapshots.drain(self.stock.snapshots..) {
             client.delete_snapshot(&delete_snapshot(&id)).expect("delete the snapshot");
         }
-        self.corner.await_objects(&self.stock.objects);
+        self.corner.await_remains(&self.stock.remains);
         self.daemon.assert_well();
     }
 }
 
 /// What exists once nothing is done in the background any more, such as the removal of a large image.
 #[track_caller]
-fn settled_shape(corner: &Corner) -> Vec<String> {
+fn settled_shape(corner: &impl Place) -> Vec<String> {
     await_that("nothing is done in the background", || {
         let shape = corner.shape();
         let has = |what: &str| shape.iter().any(|line| line.starts_with(what));
@@ -138,22 +150,22 @@ fn settled_shape(corner: &Corner) -> Vec<String> {
 }
 
 /// Whether a life of the daemon has swept the cluster and does nothing else.
-fn has_swept(life: &[String]) -> bool {
+fn has_swept(life: &[String], last: &str) -> bool {
     let count = |part: &str| life.iter().filter(|line| line.ends_with(part)).count();
-    let swept = life.iter().any(|line| line.contains(" trash ls ") && line.contains("` took "));
+    let swept = life.iter().any(|line| line.contains(last) && line.contains("` took "));
     let pairs = [("session asked", "session has answered"), ("process started", "a process has ended")];
     swept && pairs.iter().all(|(begun, ended)| count(begun) == count(ended))
 }
 
 /// A request to be tried.
-pub struct Trial {
+pub struct Trial<P = Corner> {
     /// Makes what exists before and after all trials.
-    pub stock: fn(&mut Scene),
+    pub stock: fn(&mut Scene<P>),
     /// Makes what exists before each trial.
-    pub have: fn(&mut Scene),
-    pub ask: fn(&mut Scene) -> Answer<Outcome>,
+    pub have: fn(&mut Scene<P>),
+    pub ask: fn(&mut Scene<P>) -> Answer<Outcome>,
     /// What must be true once the request has succeeded.
-    pub check: fn(&mut Scene),
+    pub check: fn(&mut Scene<P>),
 }
 
 /// The state directory that the next daemon finds.
@@ -182,12 +194,12 @@ struct Rehearsal {
     points: Vec<(usize, String)>,
 }
 
-impl Trial {
+impl<P: Place> Trial<P> {
     #[track_caller]
     pub fn run(&self) {
-        let corner = Corner::new();
+        let corner = P::take();
         let mut scene = Scene {
-            daemon: corner.setup().in_own_session().start(),
+            daemon: corner.setup_of(1).in_own_session().start(),
             corner,
             volumes: Vec::new(),
             snapshots: Vec::new(),
@@ -217,7 +229,7 @@ impl Trial {
     }
 
     #[track_caller]
-    fn rehearse(&self, scene: &mut Scene) -> Rehearsal {
+    fn rehearse(&self, scene: &mut Scene<P>) -> Rehearsal {
         (self.have)(scene);
         let from = scene.start_anew(usize::MAX);
         let before = points_in(&scene.daemon.log.after(from)).len();
@@ -237,7 +249,7 @@ impl Trial {
 
     /// One trial; false if the request was answered before the daemon came to this point.
     #[track_caller]
-    fn crash_at(&self, scene: &mut Scene, point: usize, state: StateDir, rehearsal: &Rehearsal) -> bool {
+    fn crash_at(&self, scene: &mut Scene<P>, point: usize, state: StateDir, rehearsal: &Rehearsal) -> bool {
         (self.have)(scene);
         let from = scene.start_anew(point);
         let log = scene.daemon.log.clone();
@@ -261,7 +273,7 @@ impl Trial {
     /// Repeats the request until it succeeds. It may be refused for now while a process of the former daemon
     /// still works on it.
     #[track_caller]
-    fn insist(&self, scene: &mut Scene, from: usize) -> Outcome {
+    fn insist(&self, scene: &mut Scene<P>, from: usize) -> Outcome {
         let until = Instant::now() + LONG_PATIENCE;
         loop {
             let failure = match (self.ask)(scene) {

@@ -1,0 +1,137 @@
+//! The manager is killed while it makes and copies subvolumes, and another one takes its place. Ceph's
+//! clients send it the command again.
+
+use std::thread;
+
+use crate::controllers::settle;
+use crate::support::client::Answer;
+use crate::support::requests::*;
+use crate::support::{Client, Cluster, Daemon, Group, Place, await_that, is_full};
+
+/// How many managers are killed.
+fn kills() -> usize {
+    if is_full() { 12 } else { 4 }
+}
+
+/// How many callers there are.
+const AT_ONCE: usize = 4;
+/// How many volumes are made while a manager dies: so many that it dies before the last is made.
+const VOLUMES: usize = 100;
+/// How many copies.
+const COPIES: usize = 4;
+
+/// A group of a cluster whose manager dies, and its controller.
+struct Scene {
+    group: Group,
+    daemon: Daemon,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let group = Group::of(Box::leak(Box::new(Cluster::start())));
+        let daemon = group.start();
+        daemon.client().create(&group.request("makes-the-group")).expect("create");
+        Self { group, daemon }
+    }
+
+    /// Lets `count` volumes be made, some at once, and replaces the manager when `begun` says so. Each request
+    /// is repeated until its volume is there.
+    #[track_caller]
+    fn make(
+        &self,
+        count: usize,
+        begun: impl Fn() -> bool,
+        ask: impl Fn(&Client, usize) -> Answer<String> + Sync,
+    ) -> Vec<String> {
+        let (daemon, ask) = (&self.daemon, &ask);
+        let make = |first: usize| {
+            let client = daemon.client();
+            (first..count).step_by(AT_ONCE).map(|number| settle(|| ask(&client, number))).collect::<Vec<_>>()
+        };
+        thread::scope(|scope| {
+            let making: Vec<_> = (0..AT_ONCE).map(|first| scope.spawn(move || make(first))).collect();
+            await_that("the manager works", || if begun() { Ok(()) } else { Err(String::new()) });
+            self.group.cluster.replace("mgr");
+            making.into_iter().flat_map(|one| one.join().expect("it converges")).collect()
+        })
+    }
+
+    /// Deletes all that is left, and asserts that nothing else is.
+    #[track_caller]
+    fn end(&self) {
+        let left: Vec<String> = self.group.volumes().iter().map(|name| self.group.prefix() + name).collect();
+        self.clear(&left);
+        self.group.assert_nothing();
+        self.daemon.assert_well();
+    }
+
+    /// Deletes these volumes.
+    #[track_caller]
+    fn clear(&self, ids: &[String]) {
+        ids.iter().for_each(|id| drop(settle(|| self.daemon.client().delete_volume(&delete(id)))));
+    }
+}
+
+#[test]
+#[ignore = "random: tests/run --full"]
+fn creations_whose_manager_dies() {
+    let scene = Scene::new();
+    for round in 0..kills() {
+        let present = scene.group.index().len();
+        let begun = || scene.group.index().len() > present + round;
+        let ask = |client: &Client, number: usize| {
+            client.create(&scene.group.request(&format!("new-{round}-{number}"))).map(|made| made.volume_id)
+        };
+        let ids = scene.make(VOLUMES, begun, ask);
+        assert_eq!(
+            scene.group.script("halves", &scene.group.name),
+            "",
+            "UNSAFE: a half-made subvolume is a volume"
+        );
+        let again = |number: usize| settle(|| ask(&scene.daemon.client(), number));
+        let again: Vec<String> =
+            (0..AT_ONCE).flat_map(|first| (first..VOLUMES).step_by(AT_ONCE)).map(again).collect();
+        assert_eq!(again, ids, "UNSAFE: another volume is answered");
+        assert_eq!(scene.group.volumes().len(), VOLUMES + 1, "UNSAFE: a volume more or less");
+        scene.clear(&ids);
+    }
+    scene.clear(&[scene
+        .group
+        .volumes()
+        .pop()
+        .map(|name| scene.group.prefix() + &name)
+        .expect("the first one")]);
+    scene.group.assert_nothing();
+    scene.daemon.assert_well();
+}
+
+#[test]
+#[ignore = "random: tests/run --full"]
+fn copies_whose_manager_dies() {
+    let scene = Scene::new();
+    let client = scene.daemon.client();
+    let source = client.create(&scene.group.request("source")).expect("create").volume_id;
+    scene.group.fill(&source);
+    let sum = scene.group.content(&source);
+    let taken = client.create_snapshot(&snapshot("source", &source)).expect("snapshot");
+    let taken = taken.snapshot.snapshot_id.clone();
+    for round in 0..kills() {
+        let present = scene.group.subvolumes().len();
+        let begun = || scene.group.subvolumes().len() > present + round % COPIES;
+        let ids = scene.make(COPIES, begun, |client, number| {
+            let request = scene.group.request(&format!("copy-{round}-{number}"));
+            let request = match number % 2 {
+                0 => from_snapshot(request, &taken),
+                _ => from_volume(request, &source),
+            };
+            client.create(&request).map(|made| made.volume_id)
+        });
+        for id in &ids {
+            assert_eq!(scene.group.content(id), sum, "{id}");
+        }
+        assert_eq!(scene.group.volumes().len(), COPIES + 2, "UNSAFE: a volume more or less");
+        scene.clear(&ids);
+    }
+    settle(|| client.delete_snapshot(&delete_snapshot(&taken)));
+    scene.end();
+}

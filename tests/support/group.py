@@ -1,0 +1,125 @@
+"""What tests do to a subvolume group from outside, as client.admin of the cluster whose configuration CEPH_CONF names.
+
+    fill PATH       writes files into a directory of the file system
+    sum PATH        prints the SHA-256 of all that is in it
+    age GROUP       makes the entries of what is being made older by a day; prints how many there are
+    index GROUP     prints the keys of the entries of a group, with their states
+    halves GROUP    prints the volumes whose subvolumes a manager has made only in part
+    claims GROUP    prints the objects by which names are claimed for subvolumes of the group
+"""
+import hashlib, json, os, stat, sys
+
+CONF = os.environ["CEPH_CONF"]
+DAY = 24 * 60 * 60 + 60
+INDEX = "cephlet.volumes"
+
+
+def mounted():
+    import cephfs
+    tree = cephfs.LibCephFS(conffile=CONF, auth_id="admin")
+    tree.mount(filesystem_name=b"cephfs")
+    return tree
+
+
+def pool():
+    import rados
+    cluster = rados.Rados(conffile=CONF, name="client.admin")
+    cluster.connect()
+    io = cluster.open_ioctx("fs-meta")
+    io.set_namespace("cephlet")
+    return io
+
+
+def fill(path):
+    tree = mounted()
+    tree.mkdirs(f"{path}/directory".encode(), 0o755)
+    for number, name in enumerate(["one", "two", "directory/three", "directory/four"]):
+        file = tree.open(f"{path}/{name}".encode(), "w", 0o644)
+        tree.write(file, bytes(at * at >> 3 & 255 for at in range(number * 70_001, (number + 1) * 70_001)), 0)
+        tree.close(file)
+    tree.shutdown()
+
+
+def entries(tree, path):
+    directory = tree.opendir(path)
+    names = []
+    while entry := tree.readdir(directory):
+        names.append(entry.d_name)
+    tree.closedir(directory)
+    return sorted(name for name in names if name not in (b".", b".."))
+
+
+def digest(tree, path, below, told):
+    for name in entries(tree, path):
+        found, shown = path + b"/" + name, below + b"/" + name
+        status = tree.stat(found)
+        told.update(shown + b"\n")
+        if stat.S_ISDIR(status.st_mode):
+            digest(tree, found, shown, told)
+            continue
+        file = tree.open(found, "r")
+        told.update(b"%d\n" % status.st_size + tree.read(file, 0, status.st_size))
+        tree.close(file)
+
+
+def checksum(path):
+    tree, told = mounted(), hashlib.sha256()
+    digest(tree, path.encode(), b"", told)
+    tree.shutdown()
+    print(told.hexdigest())
+
+
+def index(io):
+    import rados
+    with rados.ReadOpCtx() as op:
+        rows, _ = io.get_omap_vals(op, "", "", 100_000)
+        try:
+            io.operate_read_op(op, INDEX)
+        except rados.ObjectNotFound:
+            return {}
+        return {key: json.loads(value) for key, value in rows}
+
+
+def age(group):
+    import rados
+    io = pool()
+    made = {key: entry for key, entry in index(io).items() if key.startswith(f"{group}/") and entry["state"] == "making"}
+    for key, entry in made.items():
+        with rados.WriteOpCtx() as op:
+            io.set_omap(op, (key,), (json.dumps({**entry, "since": entry["since"] - DAY}).encode(),))
+            io.operate_write_op(op, INDEX)
+    print(len(made))
+
+
+def list_entries(group):
+    for key, entry in index(pool()).items():
+        if key.startswith(f"{group}/"):
+            print(key, entry["state"])
+
+
+def halves(group):
+    tree = mounted()
+    whole = [key for key, entry in index(pool()).items() if key.startswith(f"{group}/") and entry["state"] == "whole" and "@" not in key]
+    for key in whole:
+        # The manager writes this file last. Without it, it takes the directory for a subvolume of the old form.
+        if b".meta" not in entries(tree, f"/volumes/{key}".encode()):
+            print(key)
+    tree.shutdown()
+
+
+def claims(group):
+    io = pool()
+    for name in (one.key for one in io.list_objects()):
+        if name.startswith(("cephlet.name.", "cephlet.snap.")):
+            request = b"\x01\x01\x0b\x00\x00\x00\x07\x00\x00\x00cephlet"
+            try:
+                told = io.execute(name, "lock", "get_info", request)[1]
+            except Exception:
+                continue  # It has just been removed.
+            # The number of holders, and the tag, which stays when there is none.
+            if told[6:10] != b"\0\0\0\0" and f"{group}/".encode() in told:
+                print(name)
+
+
+act = {"fill": fill, "sum": checksum, "age": age, "index": list_entries, "halves": halves, "claims": claims}
+act[sys.argv[1]](sys.argv[2])
