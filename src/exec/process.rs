@@ -44,7 +44,10 @@ impl Start<'_> {
         let mut command = Command::new(self.program);
         let files = self.files.iter().map(|file| memory("file", file.contents.reveal().as_bytes(), 0));
         let files = files.collect::<io::Result<Vec<OwnedFd>>>()?;
-        command.arg0(self.name).args(self.arguments(&files)).current_dir("/").process_group(0);
+        command.arg0(self.name).args(self.arguments(&files)).current_dir("/");
+        if self.orphaned != Orphaned::MayWriteNoMore {
+            command.process_group(0);
+        }
         command.env_clear().env("LC_ALL", "C").env("TZ", "UTC").env("PATH", self.search_path);
         let stdin = if self.stdin.bytes.is_empty() {
             Stdio::null()

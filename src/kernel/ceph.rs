@@ -1,31 +1,66 @@
 //! Mounts trees of a CephFS file system through the kernel's client: no tool, no Ceph package, and no secret
-//! in any command line or attribute.
+//! in any command line or attribute. Looks at trees, and unmounts them, whichever client has mounted them.
 //!
 //! Each mount is a client of its own (`noshare`), so shutting one out harms no other.
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::io;
 use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::failure::{Answer, During, SyscallFailure};
 use super::rbd::{add_key, read_secret, write_secret};
-use super::{HelperReply, HelperRequest, Kernel};
+use super::{HelperReply, HelperRequest, Kernel, unexpected};
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
+use crate::exec::Class;
 use crate::secrets::Secret;
-use crate::sys::ceph::cluster_at;
-use crate::sys::mount::{self, Options};
+use crate::sys::ceph::{ask_server, cluster_at, write_out};
+use crate::sys::mount::{self, Options, Unmounted};
+use crate::sys::mountinfo::Mounts;
 
 /// How long the kernel tries to reach the cluster, in seconds: less than any deadline of ours. An unmount may
 /// take twice that if the file system's servers are away.
 const MOUNT_TIMEOUT: &str = "mount_timeout=20";
 
+/// How long an MDS may take for an answer before it counts as silent.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long a tree may write out what it holds before it is unmounted by force: another MDS takes over within
+/// half of that.
+const WRITING_OUT: Duration = Duration::from_secs(60);
+
+/// The client that mounts a tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mounter {
+    /// The kernel's.
+    #[default]
+    Kernel,
+    /// The process ceph-fuse.
+    Fuse,
+}
+
+/// How a mounted tree answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Tree {
+    /// Its MDS answers.
+    Answers,
+    /// Its MDS has not answered, and may yet.
+    Silent,
+    /// Every access fails with this errno, until it is mounted anew.
+    Failed(i32),
+}
+
 /// A tree to mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeToMount {
-    /// `10.0.0.1:6789,10.0.0.2:6789`
+    /// The client that mounts.
+    pub mounter: Mounter,
+    /// `10.0.0.1:6789,10.0.0.2:6789`; for ceph-fuse as its option `-m` takes them.
     pub monitors: String,
     /// The user that mounts, without `client.`.
     pub user: String,
@@ -36,7 +71,7 @@ pub struct TreeToMount {
     pub file_system: String,
     /// The path of the tree's root there.
     pub path: String,
-    /// Further options of the kernel's client.
+    /// Further options of the client.
     pub options: Vec<String>,
     /// The cluster, if it is known.
     pub fsid: Option<String>,
@@ -80,6 +115,31 @@ impl Kernel {
         let request = HelperRequest::MountTree { tree: tree.clone(), target: target.into() };
         self.done(call, &step, &request).map_err(|error| advise(error, tree))
     }
+
+    /// Unmounts a tree that was mounted just now, unless it is of the cluster that is wanted.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn verify_tree(&self, call: &Call, tree: &TreeToMount, target: &Path) -> Result<()> {
+        let step = format!("look which cluster {} is of", target.display());
+        let request = HelperRequest::VerifyTree { tree: tree.clone(), target: target.into() };
+        self.done(call, &step, &request).map_err(|error| advise(error, tree))
+    }
+
+    /// How the tree that is mounted at `path` answers.
+    ///
+    /// # Errors
+    /// Those of asking a helper.
+    pub fn look_at_tree(&self, call: &Call, path: &Path) -> Result<Tree> {
+        let step = format!("look whether {} answers", path.display());
+        match self.ask(call, &step, Class::Question, &HelperRequest::LookAtTree { path: path.into() }) {
+            Ok(HelperReply::Tree(found)) => Ok(found),
+            Ok(other) => Err(unexpected(&step, &other)),
+            // ceph-fuse lets a process wait that cannot be killed.
+            Err(error) if error.kind() == Kind::Timeout => Ok(Tree::Silent),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// Serves the request.
@@ -88,15 +148,54 @@ pub(super) fn serve(tree: &TreeToMount, target: &OsStr) -> Answer<HelperReply> {
     add_key(&tree.user, &tree.key).during(|| format!("give the kernel the key of client.{}", tree.user))?;
     mount::mount(Path::new(&tree.source()), target, "ceph", &tree.mount_options())
         .during(|| format!("mount {tree}"))?;
-    verify(tree, target).or_else(|wrong| {
+    verify(tree, target)
+}
+
+/// Serves the request.
+pub(super) fn verify(tree: &TreeToMount, target: &Path) -> Answer<HelperReply> {
+    check_cluster(tree, target).or_else(|wrong| {
         mount::ensure_unmounted(target).during(|| format!("unmount {tree} again")).and(Err(wrong))
     })?;
     Ok(HelperReply::Done)
 }
 
+/// Serves the request.
+pub(super) fn look_at(path: &Path) -> Tree {
+    let path = path.to_path_buf();
+    match within(ANSWER, move || ask_server(&path)) {
+        None => Tree::Silent,
+        Some(Ok(())) => Tree::Answers,
+        Some(Err(error)) => Tree::Failed(error.raw_os_error().unwrap_or(libc::EIO)),
+    }
+}
+
+/// Unmounts the topmost mount at `target`, a tree or not. A dead one in use is detached. The last mount of a
+/// tree whose servers do not take what it holds is unmounted by force.
+///
+/// A plain umount2(2) takes the mount out of the tree of mounts first, and waits for the servers then; so it
+/// could not be forced any more.
+pub(super) fn unmount(target: &Path) -> io::Result<Unmounted> {
+    let mounts = Mounts::read()?;
+    let Some(tree) = mounts.find_at(target).filter(|mount| mount.is_ceph()) else {
+        return mount::ensure_unmounted(target);
+    };
+    let (is_last, path) = (mounts.of_file_system(tree.device).count() == 1, target.to_path_buf());
+    if is_last && within(WRITING_OUT, move || write_out(&path)).is_none() {
+        return mount::unmount_forced(target).map(|()| Unmounted::Forced);
+    }
+    mount::ensure_unmounted_if(target, |target| matches!(look_at(target), Tree::Failed(_)))
+}
+
+/// Does work that can hang, but waits no longer than `limit` for it. What still hangs ends with this process.
+fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (sender, done) = mpsc::channel();
+    thread::spawn(move || sender.send(work()));
+    done.recv_timeout(limit).ok()
+}
+
 /// The kernel does not compare the cluster with the one that is wanted: another may answer at the monitors'
 /// addresses.
-fn verify(tree: &TreeToMount, target: &Path) -> Answer<()> {
+fn check_cluster(tree: &TreeToMount, target: &Path) -> Answer<()> {
     let Some(wanted) = &tree.fsid else { return Ok(()) };
     let found = cluster_at(target).during(|| format!("ask which cluster {} is of", target.display()))?;
     match found == *wanted {
@@ -137,9 +236,10 @@ fn advise(error: Error, tree: &TreeToMount) -> Error {
             Kind::InvalidArgument,
             "the kernel's client does not know one of the mount options: see `dmesg`".to_string(),
         ),
-        Some(libc::ENODEV) => {
-            (Kind::Precondition, "this kernel has no CephFS client: `modprobe ceph`".to_string())
-        }
+        Some(libc::ENODEV) => (
+            Kind::Precondition,
+            "this kernel has no CephFS client: `modprobe ceph`, or mounter=fuse".to_string(),
+        ),
         Some(libc::ESTALE) => (Kind::Precondition, "check the monitors of the cluster".to_string()),
         _ => return error,
     };
@@ -154,6 +254,7 @@ mod tests {
 
     fn tree() -> TreeToMount {
         TreeToMount {
+            mounter: Mounter::Kernel,
             monitors: "10.0.0.1:6789,10.0.0.2:6789".into(),
             user: "node".into(),
             key: Secret::new("AQBkey=="),

@@ -1,9 +1,12 @@
-//! What the kernel's CephFS client says about its mounts, as extended attributes (fs/ceph/xattr.c).
+//! What the clients of CephFS say about their mounts, as extended attributes (fs/ceph/xattr.c; ceph-fuse has
+//! the same).
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use rustix::fs::getxattr;
+use rustix::fs::{getxattr, syncfs};
+use rustix::io::Errno;
 
 /// The id of the cluster (fsid) whose file system is mounted at `path`.
 ///
@@ -13,4 +16,25 @@ pub fn cluster_at(path: &Path) -> io::Result<String> {
     let mut value = [0; 64];
     let length = getxattr(path, c"ceph.cluster_fsid", &mut value)?;
     Ok(String::from_utf8_lossy(&value[..length.min(value.len())]).trim_end_matches('\0').to_string())
+}
+
+/// Asks the MDS about the directory at `path`. Unlike statfs(2) and stat(2) this is never answered from
+/// memory: no client holds the sums of a directory.
+///
+/// # Errors
+/// Those of getxattr(2): EACCES (kernel) or ESHUTDOWN (ceph-fuse) if the cluster has shut the client out,
+/// ENOTCONN if the process of ceph-fuse is gone.
+pub fn ask_server(path: &Path) -> io::Result<()> {
+    match getxattr(path, c"ceph.dir.rentries", &mut [0; 64]) {
+        Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Writes out what the client holds of the file system at `path`.
+///
+/// # Errors
+/// Those of open(2) and syncfs(2).
+pub fn write_out(path: &Path) -> io::Result<()> {
+    Ok(syncfs(File::open(path)?)?)
 }

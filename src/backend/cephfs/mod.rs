@@ -15,6 +15,7 @@
 //! changes its meaning, and nothing is removed for want of an entry.
 
 mod context;
+mod fuse;
 mod index;
 mod names;
 mod node;

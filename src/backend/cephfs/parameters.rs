@@ -9,10 +9,25 @@ use crate::clusters::Clusters;
 use crate::csi::{METADATA, Map};
 use crate::error::{Error, Result};
 use crate::ids::Place;
+use crate::kernel::ceph::Mounter;
 
 /// The parameters of a volume.
-pub const PARAMETERS: [&str; 9] =
-    ["backend", "cluster", "fsName", "subvolumeGroup", "pool", "uid", "gid", "mode", "kernelMountOptions"];
+pub const PARAMETERS: [&str; 11] = [
+    "backend",
+    "cluster",
+    "fsName",
+    "subvolumeGroup",
+    "pool",
+    "uid",
+    "gid",
+    "mode",
+    "mounter",
+    "kernelMountOptions",
+    "fuseMountOptions",
+];
+
+/// The values of `mounter`.
+const MOUNTERS: [(&str, Mounter); 2] = [("kernel", Mounter::Kernel), ("fuse", Mounter::Fuse)];
 
 /// What the parameters of a volume say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,8 +38,12 @@ pub(crate) struct Settings {
     pub group: Option<String>,
     /// All but the size.
     pub layout: NewSubvolume,
-    /// Options of the kernel's mount.
-    pub mount_options: Vec<String>,
+    /// The client that mounts it.
+    pub mounter: Mounter,
+    /// Options for the kernel's client.
+    pub kernel_options: Vec<String>,
+    /// Options for ceph-fuse.
+    pub fuse_options: Vec<String>,
 }
 
 impl Settings {
@@ -53,7 +72,9 @@ impl Settings {
             "uid" => self.layout.uid = Some(number(key, value)?),
             "gid" => self.layout.gid = Some(number(key, value)?),
             "mode" => self.layout.mode = Some(mode(key, value)?),
-            "kernelMountOptions" => self.mount_options = mount_options(key, value)?,
+            "mounter" => self.mounter = mounter(value)?,
+            "kernelMountOptions" => self.kernel_options = mount_options(key, value, &KERNEL_OWN)?,
+            "fuseMountOptions" => self.fuse_options = mount_options(key, value, &FUSE_OWN)?,
             key if key.starts_with(METADATA) => {}
             key => return Err(unknown("parameter", key, "CephFS", &PARAMETERS)),
         }
@@ -90,12 +111,29 @@ fn mode(key: &str, value: &str) -> Result<String> {
     }
 }
 
-/// Options for mount(2) of the kernel's client. What cephlet says itself is refused.
-fn mount_options(key: &str, value: &str) -> Result<Vec<String>> {
-    const OWN: [&str; 8] = ["name", "secret", "secretfile", "key", "mon_addr", "mds_namespace", "fs", "fsid"];
+/// The client of this name.
+pub(super) fn mounter(name: &str) -> Result<Mounter> {
+    let found = MOUNTERS.iter().find(|(known, _)| *known == name).map(|(_, mounter)| *mounter);
+    found.ok_or_else(|| {
+        Error::invalid(format!("the parameter \"mounter\" is {name:?}: allowed are \"kernel\" and \"fuse\""))
+    })
+}
+
+/// The name of a client.
+pub(super) fn mounter_name(mounter: Mounter) -> &'static str {
+    MOUNTERS.iter().find(|(_, known)| *known == mounter).map_or("", |(name, _)| name)
+}
+
+/// What cephlet says itself to the kernel's client, and to libfuse.
+const KERNEL_OWN: [&str; 8] =
+    ["name", "secret", "secretfile", "key", "mon_addr", "mds_namespace", "fs", "fsid"];
+const FUSE_OWN: [&str; 2] = ["fsname", "subtype"];
+
+/// Options for a client. Those that cephlet gives it are refused.
+fn mount_options(key: &str, value: &str, own: &[&str]) -> Result<Vec<String>> {
     let options: Vec<String> =
         value.split(',').map(str::trim).filter(|it| !it.is_empty()).map(str::to_string).collect();
-    match options.iter().find(|option| OWN.contains(&option.split('=').next().unwrap_or_default())) {
+    match options.iter().find(|option| own.contains(&option.split('=').next().unwrap_or_default())) {
         None => Ok(options),
         Some(own) => Err(Error::invalid(format!(
             "the parameter {key:?} has {:?}, which cephlet gives itself: leave it out",
@@ -124,7 +162,9 @@ mod tests {
             ("uid", "65534"),
             ("gid", "0"),
             ("mode", "0770"),
+            ("mounter", "fuse"),
             ("kernelMountOptions", "noatime, rasize=1048576"),
+            ("fuseMountOptions", "noatime"),
             ("csi.storage.k8s.io/pvc/name", "web"),
         ])
         .unwrap();
@@ -136,7 +176,8 @@ mod tests {
             mode: Some("0770".into()),
         };
         assert_eq!((settings.fs.as_deref(), settings.group.as_deref()), (Some("cephfs"), Some("team")));
-        assert_eq!((settings.layout, settings.mount_options.len()), (layout, 2));
+        assert_eq!((settings.layout, settings.kernel_options.len()), (layout, 2));
+        assert_eq!((settings.mounter, settings.fuse_options.len()), (Mounter::Fuse, 1));
     }
 
     #[test]
@@ -151,6 +192,8 @@ mod tests {
             ("mode", "778", "mode"),
             ("mode", "rwx", "mode"),
             ("kernelMountOptions", "name=admin", "\"name\""),
+            ("fuseMountOptions", "noatime,fsname=a", "\"fsname\""),
+            ("mounter", "nfs", "\"fuse\""),
         ] {
             let error = parse(&[(key, value)]).unwrap_err();
             assert_eq!(error.kind(), Kind::InvalidArgument);

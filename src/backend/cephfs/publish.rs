@@ -6,13 +6,14 @@ use crate::backend::ceph::publication::request::{Request, nonce, while_client_wa
 use crate::backend::ceph::publication::{NodePublication, PublicationLock, Stage};
 use crate::backend::cephfs::FS_TYPE;
 use crate::backend::cephfs::context::{Context, Fs, may_exist};
-use crate::backend::cephfs::parameters::Settings;
+use crate::backend::cephfs::parameters::{Settings, mounter, mounter_name};
 use crate::backend::cephfs::volumes::find::{Found, existing, find};
 use crate::backend::{Publication, PublishedBy, Publisher, Unpublished};
 use crate::csi::{CONTEXT_KEY, Map};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::{self, VolumeId};
+use crate::kernel::ceph::Mounter;
 use crate::secrets::Secrets;
 
 impl Publisher for Context {
@@ -121,7 +122,7 @@ pub(crate) fn published(fs: &Fs<'_>, id: &VolumeId) -> Result<Vec<String>> {
 
 const PATH: &str = "subvolumePath";
 const FILE_SYSTEM: &str = "fsName";
-const MOUNT_OPTIONS: &str = "kernelMountOptions";
+const MOUNTER: &str = "mounter";
 const READ_ONLY: &str = "readOnly";
 const PUBLICATION: &str = "publication";
 
@@ -131,6 +132,8 @@ pub(crate) struct PublishContext {
     /// The path of the volume's root in the file system, which no other volume ever has.
     pub path: String,
     pub file_system: String,
+    /// The client that mounts it, and options for that client.
+    pub mounter: Mounter,
     pub mount_options: Vec<String>,
     /// Whether the node must not write.
     pub read_only: bool,
@@ -143,10 +146,15 @@ impl PublishContext {
         let request = found.entry.and_then(|entry| entry.request);
         let settings =
             request.map(|request| Settings::parse(&request.parameters, &Map::new())).transpose()?;
+        let settings = settings.unwrap_or_default();
         Ok(Self {
             path: found.subvolume.path,
             file_system: fs.place.pool.clone(),
-            mount_options: settings.unwrap_or_default().mount_options,
+            mounter: settings.mounter,
+            mount_options: match settings.mounter {
+                Mounter::Kernel => settings.kernel_options,
+                Mounter::Fuse => settings.fuse_options,
+            },
             read_only: publication.read_only,
             publication: publication.nonce.clone(),
         })
@@ -157,7 +165,8 @@ impl PublishContext {
         let pairs = [
             (PATH, self.path.clone()),
             (FILE_SYSTEM, self.file_system.clone()),
-            (MOUNT_OPTIONS, self.mount_options.join(",")),
+            (MOUNTER, mounter_name(self.mounter).to_string()),
+            (options_of(self.mounter), self.mount_options.join(",")),
             (CONTEXT_KEY, FS_TYPE.to_string()),
             (READ_ONLY, if self.read_only { "true".into() } else { String::new() }),
             (PUBLICATION, self.publication.clone()),
@@ -173,10 +182,12 @@ impl PublishContext {
         if !path.starts_with('/') || path.contains([',', '\n', '\0']) {
             return Err(Error::invalid(format!("the publish context has {PATH} {path:?}, which is no path")));
         }
+        let mounter = map.get(MOUNTER).map_or(Ok(Mounter::Kernel), |name| mounter(name))?;
         Ok(Some(Self {
             path: path.clone(),
             file_system: said(FILE_SYSTEM).to_string(),
-            mount_options: said(MOUNT_OPTIONS)
+            mounter,
+            mount_options: said(options_of(mounter))
                 .split(',')
                 .filter(|it| !it.is_empty())
                 .map(str::to_string)
@@ -184,6 +195,14 @@ impl PublishContext {
             read_only: said(READ_ONLY) == "true",
             publication: said(PUBLICATION).to_string(),
         }))
+    }
+}
+
+/// The key of the options for this client.
+fn options_of(mounter: Mounter) -> &'static str {
+    match mounter {
+        Mounter::Kernel => "kernelMountOptions",
+        Mounter::Fuse => "fuseMountOptions",
     }
 }
 
@@ -197,6 +216,7 @@ mod tests {
         let context = PublishContext {
             path: "/volumes/csi/csi-vol-a/0-1".into(),
             file_system: "cephfs".into(),
+            mounter: Mounter::Fuse,
             mount_options: vec!["noatime".into(), "rasize=4096".into()],
             read_only: true,
             publication: "0123456789abcdef".into(),
