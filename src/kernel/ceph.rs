@@ -170,17 +170,21 @@ pub(super) fn look_at(path: &Path) -> Tree {
 }
 
 /// Unmounts the topmost mount at `target`, a tree or not. A dead one in use is detached. The last mount of a
-/// tree whose servers do not take what it holds is unmounted by force.
+/// tree whose servers do not take what it holds, or do not answer, is unmounted by force.
 ///
 /// A plain umount2(2) takes the mount out of the tree of mounts first, and waits for the servers then; so it
 /// could not be forced any more.
 pub(super) fn unmount(target: &Path) -> io::Result<Unmounted> {
+    unmount_after(WRITING_OUT, target)
+}
+
+fn unmount_after(limit: Duration, target: &Path) -> io::Result<Unmounted> {
     let mounts = Mounts::read()?;
     let Some(tree) = mounts.find_at(target).filter(|mount| mount.is_ceph()) else {
         return mount::ensure_unmounted(target);
     };
     let (is_last, path) = (mounts.of_file_system(tree.device).count() == 1, target.to_path_buf());
-    if is_last && within(WRITING_OUT, move || write_out(&path)).is_none() {
+    if is_last && within(limit, move || write_out(&path).and_then(|()| ask_server(&path))).is_none() {
         return mount::unmount_forced(target).map(|()| Unmounted::Forced);
     }
     mount::ensure_unmounted_if(target, |target| matches!(look_at(target), Tree::Failed(_)))
@@ -247,10 +251,56 @@ fn advise(error: Error, tree: &TreeToMount) -> Error {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
-    use std::io;
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+
+    use rustix::fs::{Mode, OFlags};
 
     use super::*;
+    use crate::sys::scratch::in_private_mounts;
+
+    /// Mounts a file system of ceph-fuse, whose process is this one and never answers.
+    fn silent_tree(at: &Path) -> File {
+        let process = File::options().read(true).write(true).open("/dev/fuse").unwrap();
+        let fd = format!("fd={}", process.as_raw_fd());
+        let options = Options::parse(&[&fd, "rootmode=40000", "user_id=0", "group_id=0"]);
+        mount::mount(Path::new("ceph-fuse:/volumes/a/b"), at, "fuse.ceph-fuse", &options).unwrap();
+        process
+    }
+
+    #[test]
+    fn a_mount_of_ceph_fuse_is_recognised_when_its_process_is_gone_and_unmounted_in_use() {
+        in_private_mounts(|dir| {
+            drop(silent_tree(dir));
+            let found = Mounts::read().unwrap().find_at(dir).unwrap().clone();
+            assert_eq!(found.ceph_path(), Some("/volumes/a/b"));
+            assert_eq!(look_at(dir), Tree::Failed(libc::ENOTCONN));
+            let _user = rustix::fs::open(dir, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+            assert_eq!(unmount(dir).unwrap(), Unmounted::Detached);
+            assert_ne!(Mounts::read().unwrap().find_at(dir), Some(&found));
+        });
+    }
+
+    #[test]
+    fn a_tree_that_does_not_take_what_is_written_out_is_unmounted_by_force() {
+        in_private_mounts(|dir| {
+            let _process = silent_tree(dir);
+            let found = Mounts::read().unwrap().find_at(dir).unwrap().clone();
+            assert_eq!(unmount_after(Duration::from_millis(10), dir).unwrap(), Unmounted::Forced);
+            assert_ne!(Mounts::read().unwrap().find_at(dir), Some(&found));
+        });
+    }
+
+    #[test]
+    fn what_is_no_tree_answers_and_is_unmounted_as_ever() {
+        in_private_mounts(|dir| {
+            mount::mount(Path::new("scratch"), dir, "tmpfs", &Options::parse::<&str>(&[])).unwrap();
+            assert_eq!(look_at(dir), Tree::Answers);
+            assert_eq!(unmount_after(Duration::ZERO, dir).unwrap(), Unmounted::Done);
+        });
+    }
 
     fn tree() -> TreeToMount {
         TreeToMount {

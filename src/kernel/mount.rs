@@ -115,7 +115,9 @@ impl Kernel {
         {
             HelperReply::Unmounted(how) => {
                 if how == Unmounted::Forced {
-                    log::warn!("{step}: its servers did not answer, so what they had not got yet is lost");
+                    log::warn!(
+                        "{step}: its servers did not answer, so what they had not got yet may be lost"
+                    );
                 }
                 Ok(how)
             }

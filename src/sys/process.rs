@@ -154,6 +154,7 @@ fn is_last(line: &[u8], argument: &OsStr) -> bool {
 mod tests {
     use super::*;
     use std::os::unix::process::ExitStatusExt;
+    use std::process::Stdio;
 
     /// The set of signals in a line of a child's status, without the signals that libc keeps for itself.
     fn signals_of_child(orphaned: Orphaned, line: &str) -> u64 {
@@ -178,6 +179,20 @@ mod tests {
         assert_ne!(ours & (1 << (ignored - 1)), 0, "the test itself must ignore one");
         assert_eq!(signals_of_child(Orphaned::MayWriteNoMore, "SigIgn:"), 0);
         assert_eq!(signals_of_child(Orphaned::MayWriteNoMore, "SigBlk:"), 0);
+    }
+
+    #[test]
+    fn a_process_is_found_by_its_name_and_last_argument() {
+        let argument = format!("found-by-{}", std::process::id());
+        let mut command = Command::new("sh");
+        command.args(["-c", "read line", "sh", &argument]);
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+        assert_eq!(of_tool("sh", OsStr::new(&argument)), Some(child.id()));
+        assert_eq!(of_tool("cat", OsStr::new(&argument)), None);
+        assert_eq!(of_tool("sh", OsStr::new(&argument[1..])), None);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(of_tool("sh", OsStr::new(&argument)), None);
     }
 
     #[test]

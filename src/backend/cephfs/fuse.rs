@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
-use crate::exec::{Class, Cmd, Runner, Tool};
+use crate::exec::{Class, Cmd, CommandError, Runner, Tool, Why};
 use crate::kernel::Kernel;
 use crate::kernel::ceph::TreeToMount;
 use crate::sys::process;
@@ -41,7 +41,7 @@ impl Fuse {
     pub fn mount(&self, call: &Call, tree: &TreeToMount, at: &Path) -> Result<()> {
         // An earlier daemon may have begun to mount, and a second mount would cover the first.
         self.await_end(call, at)?;
-        self.runner.run(call, &command(tree, at)).map_err(|error| explain(error.into(), tree))?;
+        self.runner.run(call, &command(tree, at)).map_err(|error| explain(error, tree))?;
         self.kernel.verify_tree(call, tree, at)
     }
 
@@ -86,9 +86,13 @@ fn command(tree: &TreeToMount, at: &Path) -> Cmd {
 }
 
 /// ceph-fuse exits with 1 for most failures. Its text names the cause (seen with 16.2.15).
-fn explain(error: Error, tree: &TreeToMount) -> Error {
+fn explain(failure: CommandError, tree: &TreeToMount) -> Error {
     let TreeToMount { user, monitors, path, file_system, .. } = tree;
-    let says = |words: &str| error.message().contains(words);
+    let said = match &failure.why {
+        Why::Failed { stderr_tail, .. } => stderr_tail.clone(),
+        _ => String::new(),
+    };
+    let (says, error) = (|words: &str| said.contains(words), Error::from(failure));
     let (kind, advice) = match () {
         () if says("handle_auth_bad_method") || says("failed to decode key") => (
             Kind::Unauthenticated,
@@ -101,14 +105,14 @@ fn explain(error: Error, tree: &TreeToMount) -> Error {
             Kind::Unavailable,
             format!("{file_system:?} has no MDS that answers: `ceph fs status` shows them"),
         ),
-        () if says("(1) Operation not permitted") || says("(13) Permission denied") => (
+        () if says("mount failed with (1)") || says("mount failed with (13)") => (
             Kind::Unauthenticated,
             format!(
                 "client.{user} may not mount {path}: a node's user needs `mon 'allow r' mds 'allow rw \
                  path=/volumes/GROUP' osd 'allow rw tag cephfs data={file_system}'`"
             ),
         ),
-        () if says("(2) No such file") => {
+        () if says("mount failed with (2)") => {
             (Kind::NotFound, format!("there is no {path} in {file_system:?}, or no such file system"))
         }
         () if says("unknown option") => {
@@ -170,7 +174,9 @@ mod tests {
             ("fuse: unknown option `nosuch=1'", Kind::InvalidArgument, "mount options"),
             ("something else", Kind::Internal, "mount /volumes/csi/csi-vol-a/0-1 of CephFS cephfs"),
         ] {
-            let error = explain(Error::internal(said), &tree());
+            let stderr_tail = format!("{said}\nceph-fuse[1]: fuse failed to start\n");
+            let failed = Why::Failed { status: 1, stdout: Vec::new(), stderr_tail }.of("ceph-fuse");
+            let error = explain(failed, &tree());
             assert_eq!(error.kind(), kind, "{error}");
             assert!(error.message().contains(words), "{error}");
         }
