@@ -20,7 +20,7 @@ use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
 use crate::secrets::Secret;
-use crate::sys::ceph::{ask_server, cluster_at, write_out};
+use crate::sys::ceph::{ask_server, cluster_at, unmount_forced, write_out};
 use crate::sys::mount::{self, Options, Unmounted};
 use crate::sys::mountinfo::Mounts;
 
@@ -185,9 +185,16 @@ fn unmount_after(limit: Duration, target: &Path) -> io::Result<Unmounted> {
     };
     let (is_last, path) = (mounts.of_file_system(tree.device).count() == 1, target.to_path_buf());
     if is_last && within(limit, move || write_out(&path).and_then(|()| ask_server(&path))).is_none() {
-        return mount::unmount_forced(target).map(|()| Unmounted::Forced);
+        return unmount_forced(target).map(|()| Unmounted::Forced);
     }
-    mount::ensure_unmounted_if(target, |target| matches!(look_at(target), Tree::Failed(_)))
+    match mount::unmount(target) {
+        Ok(()) => Ok(Unmounted::Done),
+        Err(busy) if busy.raw_os_error() == Some(libc::EBUSY) => match look_at(target) {
+            Tree::Failed(_) => mount::unmount_detached(target).map(|()| Unmounted::Detached),
+            Tree::Answers | Tree::Silent => Err(busy),
+        },
+        Err(_) => mount::ensure_unmounted(target),
+    }
 }
 
 /// Does work that can hang, but waits no longer than `limit` for it. What still hangs ends with this process.

@@ -7,6 +7,10 @@ use std::path::Path;
 
 use rustix::fs::{getxattr, syncfs};
 use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+
+use super::changing;
+use super::mount::unmount_detached;
 
 /// The id of the cluster (fsid) whose file system is mounted at `path`.
 ///
@@ -37,4 +41,17 @@ pub fn ask_server(path: &Path) -> io::Result<()> {
 /// Those of open(2) and syncfs(2).
 pub fn write_out(path: &Path) -> io::Result<()> {
     Ok(syncfs(File::open(path)?)?)
+}
+
+/// Unmounts the topmost mount at `target`, of servers that do not answer: the calls that wait for them fail,
+/// and what they have not got is lost.
+///
+/// # Errors
+/// Those of umount2(2) with MNT_FORCE, except EBUSY.
+pub fn unmount_forced(target: &Path) -> io::Result<()> {
+    match changing("unmount forced", || unmount(target, UnmountFlags::FORCE)) {
+        // It has failed the calls all the same.
+        Err(Errno::BUSY) => unmount_detached(target),
+        outcome => Ok(outcome?),
+    }
 }

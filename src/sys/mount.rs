@@ -199,20 +199,6 @@ pub fn unmount_detached(target: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Unmounts the topmost mount at `target`, of servers that do not answer: fails the calls that wait for them,
-/// and what they did not get is lost.
-///
-/// # Errors
-/// Those of umount2(2) with MNT_FORCE, except EBUSY.
-pub fn unmount_forced(target: &Path) -> io::Result<()> {
-    let forced = changing("unmount forced", || rustix::mount::unmount(target, UnmountFlags::FORCE));
-    match forced {
-        // It has failed the calls all the same.
-        Err(rustix::io::Errno::BUSY) => unmount_detached(target),
-        outcome => Ok(outcome?),
-    }
-}
-
 /// How [`ensure_unmounted`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unmounted {
@@ -220,7 +206,7 @@ pub enum Unmounted {
     Done,
     /// It was dead and in use. It has left the tree, and disappears with its last user.
     Detached,
-    /// Its servers did not answer. Waiting calls were failed, and it has left the tree.
+    /// Its servers did not answer: [`unmount_forced`](super::ceph::unmount_forced).
     Forced,
     /// Nothing was mounted there, or the path does not exist.
     NotMounted,
@@ -231,21 +217,13 @@ pub enum Unmounted {
 /// # Errors
 /// Those of umount2(2): EBUSY when a live mount is in use.
 pub fn ensure_unmounted(target: &Path) -> io::Result<Unmounted> {
-    ensure_unmounted_if(target, answers_dead)
-}
-
-/// The same with another way to look whether a mount in use is dead.
-///
-/// # Errors
-/// As [`ensure_unmounted`].
-pub fn ensure_unmounted_if(target: &Path, is_dead_at: impl FnOnce(&Path) -> bool) -> io::Result<Unmounted> {
     let error = match unmount(target) {
         Ok(()) => return Ok(Unmounted::Done),
         Err(error) => error,
     };
     match error.raw_os_error() {
         Some(libc::EINVAL | libc::ENOENT) => Ok(Unmounted::NotMounted),
-        Some(errno) if is_dead(errno) || (errno == libc::EBUSY && is_dead_at(target)) => {
+        Some(errno) if is_dead(errno) || (errno == libc::EBUSY && answers_dead(target)) => {
             unmount_detached(target)?;
             Ok(Unmounted::Detached)
         }

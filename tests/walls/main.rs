@@ -210,7 +210,8 @@ fn comments_fit_into_a_line() {
 /// - 31 200: the session with Ceph clusters, which makes and finds volumes ten times as fast as processes do.
 /// - 32 500: CephFS, made, published, and mounted by the kernel's client.
 /// - 33 100: snapshots and copies of CephFS volumes; what was removed by hand leaves the lists.
-const BUDGET: usize = 33_100;
+/// - 33 400: ceph-fuse; dead mounts of CephFS are told and made anew, and silent ones unmounted by force.
+const BUDGET: usize = 33_400;
 
 #[test]
 fn the_product_stays_within_its_budget() {

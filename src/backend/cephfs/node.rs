@@ -61,7 +61,7 @@ impl Node {
         Err(no_client("there is no module of it (in a container: mount the host's /lib/modules)"))
     }
 
-    /// Makes sure that the client can be used. The kernel's is loaded first, as it takes no key of Ceph before.
+    /// Makes sure that the client can be used. The kernel takes no key of Ceph before its client is loaded.
     fn ensure_client(&self, call: &Call, mounter: Mounter) -> Result<()> {
         let module = match mounter {
             Mounter::Kernel => MODULE,

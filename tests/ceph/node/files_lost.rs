@@ -6,6 +6,7 @@ use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 use cephlet::proto::csi_v1 as wire;
+use protobuf::MessageField;
 
 use super::files::{Nodes, many};
 use super::files_fuse::{process, processes};
@@ -106,7 +107,10 @@ fn an_mds_that_stands_still_stops_no_other_volume() {
             ["used", "new", "other"].map(|name| it.make_with(name, 16, &many(), &parameters));
         it.mount(&used, 0, &many(), "target").expect("mount");
         fs::write(it.path(0, "target/file"), "content").expect("write");
-        let given = it.controller.client().controller_publish_volume(&publish_to(&new, "node-1"));
+        let given = it.controller.client().controller_publish_volume(&wire::ControllerPublishVolumeRequest {
+            volume_capability: MessageField::some(many()),
+            ..publish_to(&new, "node-1")
+        });
         let staged = wire::NodeStageVolumeRequest {
             publish_context: given.expect("give").publish_context,
             ..stage(&new, text(&it.path(0, "new")), many())
