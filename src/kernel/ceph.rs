@@ -190,7 +190,8 @@ fn unmount_after(limit: Duration, target: &Path) -> io::Result<Unmounted> {
     match mount::unmount(target) {
         Ok(()) => Ok(Unmounted::Done),
         Err(busy) if busy.raw_os_error() == Some(libc::EBUSY) => match look_at(target) {
-            Tree::Failed(_) => mount::unmount_detached(target).map(|()| Unmounted::Detached),
+            // Its users have nothing to lose, and would keep the process of ceph-fuse.
+            Tree::Failed(_) => unmount_forced(target).map(|()| Unmounted::Detached),
             Tree::Answers | Tree::Silent => Err(busy),
         },
         Err(_) => mount::ensure_unmounted(target),

@@ -60,7 +60,7 @@ impl Fuse {
         })?;
         match (ended, last) {
             (None, Some(process)) => Err(Error::unavailable(format!(
-                "ceph-fuse (process {process}) of {} still starts, or writes out what it holds: try again once its \
+                "ceph-fuse (process {process}) of {} still starts, is in use, or writes out what it holds: try again once its \
                  cluster answers; `kill -9 {process}` gives up what is not written",
                 at.display()
             ))),

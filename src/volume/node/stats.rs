@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::backend::Condition;
+use crate::backend::{Attachment, Condition};
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::volume::Operations;
@@ -39,6 +39,11 @@ impl Operations {
         let path = &request.volume_path;
         let volume = self.on_node(call, id, backend)?;
         let (record, attached) = (volume.record_at(path)?, volume.attachment()?);
+        let condition = backend.node().condition(call, &volume.id_here())?;
+        if let (Some(Attachment::Files(_)), Some(what)) = (&attached, &condition) {
+            // statfs(2) would wait for the server of the files.
+            return Ok(Usage::lost(what));
+        }
         let usage = match (&record.access, &attached) {
             (Access::Block, None) => {
                 return Ok(Usage::lost("its device is gone from this node: unpublish and stage it again"));
@@ -53,8 +58,7 @@ impl Operations {
             }
         };
         // A fault of the device is the cause of a fault of its file system, so it comes first.
-        let condition = backend.node().condition(call, &volume.id_here())?.or(usage.condition);
-        Ok(Usage { condition, ..usage })
+        Ok(Usage { condition: condition.or(usage.condition), ..usage })
     }
 
     /// `read_only` tells whether the file system was mounted read-only.
