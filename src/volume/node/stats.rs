@@ -39,10 +39,11 @@ impl Operations {
         let path = &request.volume_path;
         let volume = self.on_node(call, id, backend)?;
         let (record, attached) = (volume.record_at(path)?, volume.attachment()?);
-        let condition = backend.node().condition(call, &volume.id_here())?;
-        if let (Some(Attachment::Files(_)), Some(what)) = (&attached, &condition) {
-            // statfs(2) would wait for the server of the files.
-            return Ok(Usage::lost(what));
+        let of_storage = || backend.node().condition(call, &volume.id_here());
+        let is_tree = matches!(attached, Some(Attachment::Files(_)));
+        // Before statfs(2), which can wait for the server of the files.
+        if is_tree && let Some(what) = of_storage()? {
+            return Ok(Usage::lost(&what));
         }
         let usage = match (&record.access, &attached) {
             (Access::Block, None) => {
@@ -57,6 +58,7 @@ impl Operations {
                 self.file_system_usage(&volume, read_only, &mounts::resolved(path)?)?
             }
         };
+        let condition = if is_tree { None } else { of_storage()? };
         // A fault of the device is the cause of a fault of its file system, so it comes first.
         Ok(Usage { condition: condition.or(usage.condition), ..usage })
     }
