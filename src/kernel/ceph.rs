@@ -22,7 +22,7 @@ use crate::exec::Class;
 use crate::secrets::Secret;
 use crate::sys::ceph::{ask_server, cluster_at, unmount_forced, write_out};
 use crate::sys::mount::{self, Options, Unmounted};
-use crate::sys::mountinfo::Mounts;
+use crate::sys::mountinfo::{Mount, Mounts};
 
 /// How long the kernel tries to reach the cluster, in seconds: less than any deadline of ours. An unmount may
 /// take twice that if the file system's servers are away.
@@ -190,11 +190,19 @@ fn unmount_after(limit: Duration, target: &Path) -> io::Result<Unmounted> {
     match mount::unmount(target) {
         Ok(()) => Ok(Unmounted::Done),
         Err(busy) if busy.raw_os_error() == Some(libc::EBUSY) => match look_at(target) {
-            // Its users have nothing to lose, and would keep the process of ceph-fuse.
-            Tree::Failed(_) => unmount_forced(target).map(|()| Unmounted::Detached),
+            Tree::Failed(_) => give_up(target, tree).map(|()| Unmounted::Detached),
             Tree::Answers | Tree::Silent => Err(busy),
         },
         Err(_) => mount::ensure_unmounted(target),
+    }
+}
+
+/// Detaches a dead tree in use. Its users would keep the process of ceph-fuse. The kernel's client goes with
+/// its last user; forced, it was seen to hang then (Linux 6.1).
+fn give_up(target: &Path, tree: &Mount) -> io::Result<()> {
+    match tree.fs_type.as_str() {
+        "ceph" => mount::unmount_detached(target),
+        _ => unmount_forced(target),
     }
 }
 
