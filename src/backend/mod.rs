@@ -33,12 +33,15 @@ pub use self::types::{
     Volume, WriteDown,
 };
 
+use std::path::Path;
+
 use ipnet::IpNet;
 
 use crate::csi::{Capability, Map, SizeRange};
 use crate::dispatch::Call;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
+use crate::kernel::ceph::TreeToMount;
 use crate::secrets::Secrets;
 
 /// A kind of storage. The methods of this trait answer from memory.
@@ -260,6 +263,11 @@ pub trait NodeDriver {
     /// attaching. [`NodeDriver::detach`] undoes it.
     fn publish_here(&self, _id: &VolumeId, _publication: &Publication) -> Result<()> {
         Ok(())
+    }
+
+    /// Mounts a tree of files on an existing directory, which is no mount point.
+    fn mount(&self, _call: &Call, tree: &TreeToMount, _at: &Path) -> Result<()> {
+        Err(Error::internal(format!("this backend mounts no trees of files, such as {tree}")))
     }
 
     /// The present attachment of the volume, from the kernel: also if its place is no longer configured here.

@@ -58,7 +58,7 @@ pub(super) fn backends(
     if config.wants(BackendName::CephFs).unwrap_or(false) {
         let (tools, layout) = ((programs.clone(), Arc::clone(processes) as _), layout.clone());
         let mount_point = Box::new(move |key: &str| layout.mount_point(key));
-        let here = ThisNode { name: config.node_id.clone(), mount_point };
+        let here = ThisNode { name: config.node_id.clone(), kernel: kernel.clone(), mount_point };
         let identity = FsIdentity { plugin: config.name.clone(), tag: tag()?, fences: config.fences };
         backends.push(Arc::new(CephFs::new(Arc::clone(clusters), tools, (identity, here), queue)));
     }

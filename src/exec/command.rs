@@ -52,6 +52,8 @@ pub struct Cmd {
     pub(super) guard: Option<Vec<u8>>,
     /// A file that the command keeps open without using it.
     pub(super) kept_open: Option<Arc<File>>,
+    /// The host name that the command finds instead of the host's own.
+    pub(super) host_name: Option<String>,
 }
 
 /// What a command reads from stdin, an anonymous file in memory.
@@ -79,8 +81,9 @@ pub(super) struct MemoryFile {
 impl Cmd {
     /// `tool` without arguments and without input.
     pub fn new(tool: Tool, class: Class) -> Self {
-        let (args, stdin, files, bulkhead, guard, kept_open) = Default::default();
-        Self { tool, class, args, access_args: 0, stdin, files, bulkhead, outlives: false, guard, kept_open }
+        let (args, stdin, files, bulkhead, guard, kept_open, host_name) = Default::default();
+        let (access_args, outlives) = (0, false);
+        Self { tool, class, args, access_args, stdin, files, bulkhead, outlives, guard, kept_open, host_name }
     }
 
     /// The same with one more argument.
@@ -155,6 +158,14 @@ impl Cmd {
     #[must_use]
     pub fn keeping_open(mut self, file: &Arc<File>) -> Self {
         self.kept_open = Some(Arc::clone(file));
+        self
+    }
+
+    /// The same, but the command and the processes that it leaves behind find this host name (uname(2)), up to
+    /// 64 bytes, where the daemon may give them one.
+    #[must_use]
+    pub fn host_name(mut self, name: &str) -> Self {
+        self.host_name = Some(name.to_string());
         self
     }
 

@@ -20,7 +20,7 @@ use super::Why;
 use super::command::{Input, MemoryFile, Output};
 use super::starter::Starter;
 use super::stream::{Keep, Stream};
-use crate::sys::process::{Orphaned, isolate};
+use crate::sys::process::{Orphaned, give_host_name, isolate};
 
 /// How a process is started.
 pub(super) struct Start<'a> {
@@ -32,6 +32,8 @@ pub(super) struct Start<'a> {
     pub(super) stdin: &'a Input,
     pub(super) files: &'a [MemoryFile],
     pub(super) kept_open: Option<&'a Arc<File>>,
+    /// The host name that it finds instead of the host's own.
+    pub(super) host_name: Option<&'a str>,
     /// How much it may write to stdout, in bytes.
     pub(super) stdout_limit: usize,
     /// What happens to it when the daemon dies.
@@ -44,7 +46,10 @@ impl Start<'_> {
         let mut command = Command::new(self.program);
         let files = self.files.iter().map(|file| memory("file", file.contents.reveal().as_bytes(), 0));
         let files = files.collect::<io::Result<Vec<OwnedFd>>>()?;
-        command.arg0(self.name).args(self.arguments(&files)).current_dir("/").process_group(0);
+        command.arg0(self.name).args(self.arguments(&files)).current_dir("/");
+        if self.orphaned != Orphaned::MayWriteNoMore {
+            command.process_group(0);
+        }
         command.env_clear().env("LC_ALL", "C").env("TZ", "UTC").env("PATH", self.search_path);
         let stdin = if self.stdin.bytes.is_empty() {
             Stdio::null()
@@ -54,6 +59,9 @@ impl Start<'_> {
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         let kept_open = self.kept_open.map(|file| file.try_clone()).transpose()?.map(OwnedFd::from);
         isolate(&mut command, self.orphaned, files.into_iter().chain(kept_open).collect());
+        if let Some(name) = self.host_name {
+            give_host_name(&mut command, name);
+        }
         Ok(command)
     }
 

@@ -113,7 +113,8 @@ impl Processes {
         orphaned: Orphaned,
     ) -> Start<'a> {
         let (search_path, stdout_limit) = (self.search_path.as_os_str(), self.limits.stdout);
-        Start { program, name, args, search_path, stdin, files: &[], kept_open: None, stdout_limit, orphaned }
+        let (files, kept_open, host_name) = (Default::default(), None, None);
+        Start { program, name, args, search_path, stdin, files, kept_open, host_name, stdout_limit, orphaned }
     }
 
     /// Waits until a command may be run.
@@ -294,7 +295,8 @@ impl Processes {
         };
         let orphaned = orphaned(cmd.class, cmd.outlives);
         let start = self.start(program, cmd.tool.file_name(), args, &cmd.stdin, orphaned);
-        let start = Start { files: &cmd.files, kept_open: cmd.kept_open.as_ref(), ..start };
+        let (kept_open, host_name) = (cmd.kept_open.as_ref(), cmd.host_name.as_deref());
+        let start = Start { files: &cmd.files, kept_open, host_name, ..start };
         self.perform(Task { call, command, class: cmd.class, start, permit })
     }
 

@@ -35,6 +35,8 @@ pub enum Tool {
     Ceph,
     /// `rbd-nbd`
     RbdNbd,
+    /// `ceph-fuse`
+    CephFuse,
     /// `modprobe`
     Modprobe,
     /// `systemd-run`
@@ -43,7 +45,7 @@ pub enum Tool {
 
 /// Every tool in the order of the enum, with the name of its file and of the package that has it in most
 /// distributions.
-const TOOLS: [(Tool, &str, &str); 13] = [
+const TOOLS: [(Tool, &str, &str); 14] = [
     (Tool::MkfsExt4, "mkfs.ext4", "e2fsprogs"),
     (Tool::MkfsXfs, "mkfs.xfs", "xfsprogs"),
     (Tool::MkfsBtrfs, "mkfs.btrfs", "btrfs-progs"),
@@ -55,6 +57,7 @@ const TOOLS: [(Tool, &str, &str); 13] = [
     (Tool::Rados, "rados", "ceph-common"),
     (Tool::Ceph, "ceph", "ceph-common"),
     (Tool::RbdNbd, "rbd-nbd", "rbd-nbd"),
+    (Tool::CephFuse, "ceph-fuse", "ceph-fuse"),
     (Tool::Modprobe, "modprobe", "kmod"),
     (Tool::SystemdRun, "systemd-run", "systemd"),
 ];

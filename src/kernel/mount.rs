@@ -114,7 +114,14 @@ impl Kernel {
             .ask(call, &step, Class::Change, &request)
             .map_err(|error| explain_unmount(error, target))?
         {
-            HelperReply::Unmounted(how) => Ok(how),
+            HelperReply::Unmounted(how) => {
+                if how == Unmounted::Forced {
+                    log::warn!(
+                        "{step}: its servers did not answer, so what they had not got yet may be lost"
+                    );
+                }
+                Ok(how)
+            }
             other => Err(unexpected(&step, &other)),
         }
     }

@@ -54,8 +54,10 @@ fn serve(request: &HelperRequest) -> Answer<HelperReply> {
             mount_device(source, target, fs_type, &options)
         }
         HelperRequest::MountTree { tree, target } => ceph::serve(tree, target),
+        HelperRequest::VerifyTree { tree, target } => ceph::verify(tree, target.as_ref()),
+        HelperRequest::LookAtTree { path } => Ok(HelperReply::Tree(ceph::look_at(path.as_ref()))),
         HelperRequest::Bind { source, target, read_only } => bind(source, target, *read_only),
-        HelperRequest::Unmount { target } => mount::ensure_unmounted(target.as_ref())
+        HelperRequest::Unmount { target } => ceph::unmount(target.as_ref())
             .map(HelperReply::Unmounted)
             .during(|| format!("unmount {}", target.display())),
         HelperRequest::Statfs { path } => statfs::usage(path.as_ref())

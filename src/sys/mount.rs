@@ -206,6 +206,8 @@ pub enum Unmounted {
     Done,
     /// It was dead and in use. It has left the tree, and disappears with its last user.
     Detached,
+    /// Its servers did not answer: [`unmount_forced`](super::ceph::unmount_forced).
+    Forced,
     /// Nothing was mounted there, or the path does not exist.
     NotMounted,
 }

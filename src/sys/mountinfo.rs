@@ -49,9 +49,15 @@ impl Mount {
         self.has_super_option("ro")
     }
 
-    /// The path in a CephFS file system that is mounted: the source is `MONITORS:PATH`.
+    /// Whether it is one of CephFS, by the kernel's client or by ceph-fuse.
+    pub fn is_ceph(&self) -> bool {
+        ["ceph", "fuse.ceph-fuse"].contains(&self.fs_type.as_str())
+    }
+
+    /// The path in a CephFS file system that is mounted: the source is `MONITORS:PATH`, and for ceph-fuse
+    /// `ceph-fuse:PATH` where cephlet has started it.
     pub fn ceph_path(&self) -> Option<&str> {
-        let source = self.source.to_str().filter(|_| self.fs_type == "ceph")?;
+        let source = self.source.to_str().filter(|_| self.is_ceph())?;
         Some(&source[source.find(":/")? + 1..])
     }
 

@@ -1,3 +1,5 @@
+//! Processes: what a started one inherits, and which run.
+//!
 //! What a started process inherits from the daemon: only its three standard descriptors, and the descriptors
 //! that are meant for it.
 //!
@@ -5,13 +7,17 @@
 //! have left signals ignored. A child that kept the lock of the state directory or a client's socket open
 //! would keep them alive after the daemon.
 
+use std::ffi::OsStr;
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal, setsid};
+
+use super::ceph::take_host_name;
 
 /// The last realtime signal of Linux (signal(7)).
 const LAST_SIGNAL: i32 = 64;
@@ -19,7 +25,8 @@ const LAST_SIGNAL: i32 = 64;
 /// What happens to a child when the daemon dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Orphaned {
-    /// SIGPIPE ends it when it writes to a pipe without a reader, as usual.
+    /// It goes on in a session of its own, which no terminal ends. SIGPIPE ends it when it writes to a pipe
+    /// without a reader, as usual.
     MayWriteNoMore,
     /// Such a write fails with EPIPE and the child goes on: for work that must outlive the daemon.
     GoesOn,
@@ -43,13 +50,15 @@ pub fn set_usual_umask() {
 pub fn isolate(command: &mut Command, orphaned: Orphaned, keep: Vec<OwnedFd>) {
     let daemon = getpid();
     // SAFETY: the closure runs between fork and exec of a process with many threads; it calls only umask,
-    // signal, close_range, fcntl, prctl and getppid, all async-signal-safe or plain system calls
+    // signal, close_range, fcntl, prctl, setsid and getppid, all async-signal-safe or plain system calls
     // (signal-safety(7)), allocates nothing and takes no lock.
     unsafe {
         command.pre_exec(move || {
             reset_signals(orphaned);
-            if orphaned == Orphaned::Dies {
-                die_with(daemon)?;
+            match orphaned {
+                Orphaned::Dies => die_with(daemon)?,
+                Orphaned::MayWriteNoMore => drop(setsid()?),
+                Orphaned::GoesOn => {}
             }
             // The daemon narrows its umask for a moment while it binds its socket.
             libc::umask(0o022);
@@ -78,6 +87,20 @@ pub fn ignore_broken_pipes(command: &mut Command) {
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+            Ok(())
+        });
+    }
+}
+
+/// Makes `command` start a child with this host name; with the host's own where a sandbox forbids that.
+#[allow(unsafe_code)]
+pub fn give_host_name(command: &mut Command, name: &str) {
+    let name = name.to_string();
+    // SAFETY: between fork and exec; unshare(2) and sethostname(2) are plain system calls, and nothing
+    // allocates.
+    unsafe {
+        command.pre_exec(move || {
+            let _ = take_host_name(&name);
             Ok(())
         });
     }
@@ -122,11 +145,32 @@ pub fn keep_ended_children() -> io::Result<()> {
     if former == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// A process of the program with this name, at most 15 bytes long, and with this last argument; also while
+/// systemd-run(1) is about to become it.
+pub fn of_tool(name: &str, last_argument: &OsStr) -> Option<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    processes.find(|process| {
+        // Unlike the name, the arguments are read from the memory of the process, and that can hang.
+        let has_name = fs::read_to_string(format!("/proc/{process}/comm"))
+            .is_ok_and(|comm| [name, "systemd-run"].contains(&comm.trim_end()));
+        has_name
+            && fs::read(format!("/proc/{process}/cmdline")).is_ok_and(|line| is_last(&line, last_argument))
+    })
+}
+
+/// Each argument ends with a zero byte: proc_pid_cmdline(5).
+fn is_last(line: &[u8], argument: &OsStr) -> bool {
+    let before = line.strip_suffix(b"\0").and_then(|line| line.strip_suffix(argument.as_encoded_bytes()));
+    before.is_some_and(|before| before.ends_with(b"\0"))
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, unsafe_code)]
 mod tests {
     use super::*;
     use std::os::unix::process::ExitStatusExt;
+    use std::process::Stdio;
 
     /// The set of signals in a line of a child's status, without the signals that libc keeps for itself.
     fn signals_of_child(orphaned: Orphaned, line: &str) -> u64 {
@@ -151,6 +195,30 @@ mod tests {
         assert_ne!(ours & (1 << (ignored - 1)), 0, "the test itself must ignore one");
         assert_eq!(signals_of_child(Orphaned::MayWriteNoMore, "SigIgn:"), 0);
         assert_eq!(signals_of_child(Orphaned::MayWriteNoMore, "SigBlk:"), 0);
+    }
+
+    #[test]
+    fn a_process_is_found_by_its_name_and_last_argument() {
+        let argument = format!("found-by-{}", std::process::id());
+        let mut command = Command::new("sh");
+        command.args(["-c", "read line", "sh", &argument]);
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+        assert_eq!(of_tool("sh", OsStr::new(&argument)), Some(child.id()));
+        assert_eq!(of_tool("cat", OsStr::new(&argument)), None);
+        assert_eq!(of_tool("sh", OsStr::new(&argument[1..])), None);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(of_tool("sh", OsStr::new(&argument)), None);
+    }
+
+    #[test]
+    fn only_the_child_has_the_host_name_that_it_is_given() {
+        let name = |command: &mut Command| String::from_utf8(command.arg("-n").output().unwrap().stdout);
+        let hosts_own = name(&mut Command::new("uname")).unwrap();
+        let mut command = Command::new("uname");
+        give_host_name(&mut command, "cephlet/n1");
+        assert_eq!(name(&mut command).unwrap(), "cephlet/n1\n");
+        assert_eq!(name(&mut Command::new("uname")).unwrap(), hosts_own);
     }
 
     #[test]

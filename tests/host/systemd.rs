@@ -110,12 +110,13 @@ fn the_daemon_keeps_the_rights_that_volumes_need() {
     for needed in ["CAP_SYS_ADMIN", "CAP_CHOWN", "CAP_FOWNER", "CAP_FSETID"].into_iter().chain(others) {
         assert!(granted.split_whitespace().any(|capability| capability == needed), "{needed}");
     }
-    for device in ["/dev/loop-control rw", "block-* rw"] {
+    for device in ["/dev/loop-control rw", "block-* rw", "/dev/fuse rw"] {
         assert!(directives["DeviceAllow"].iter().any(|allowed| allowed == device), "{device}");
     }
     // systemd ignores a device that is missing when the unit starts.
-    for (order, module) in
-        ["Wants", "After"].iter().flat_map(|order| ["loop", "rbd", "nbd"].map(|module| (*order, module)))
+    for (order, module) in ["Wants", "After"]
+        .iter()
+        .flat_map(|order| ["loop", "rbd", "nbd", "ceph", "fuse"].map(|module| (*order, module)))
     {
         assert!(
             directives[order].join(" ").contains(&format!("modprobe@{module}.service")),

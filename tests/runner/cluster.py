@@ -24,7 +24,7 @@ class Shared:
         """Whether it answers, if there is one. What a test has stopped, goes on first."""
         if not self.directory:
             return True
-        for daemon in ("mon", "osd", "mgr"):
+        for daemon in ("mon", "osd", "mgr", "mds"):
             try:
                 # A dead one has no file.
                 os.kill(int((self.directory / "run" / f"{daemon}.pid").read_text()), signal.SIGCONT)

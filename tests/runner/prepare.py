@@ -14,7 +14,7 @@ PACKAGES = {
     "mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs", "mkfs.btrfs": "btrfs-progs", "losetup": "mount", "findmnt": "util-linux",
     "systemd-analyze": "systemd", "cmake": "cmake", "make": "make", "cc": "gcc", "readelf": "binutils", "setpriv": "util-linux",
     "ceph-mon": "ceph-mon", "ceph-mgr": "ceph-mgr", "ceph-osd": "ceph-osd", "ceph-mds": "ceph-mds", "ceph": "ceph-common", "rbd": "ceph-common",
-    "rbd-nbd": "rbd-nbd", "rbd-mirror": "rbd-mirror", "ip": "iproute2", "qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static", "mandoc": "mandoc", "depmod": "kmod",
+    "rbd-nbd": "rbd-nbd", "ceph-fuse": "ceph-fuse", "rbd-mirror": "rbd-mirror", "ip": "iproute2", "qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static", "mandoc": "mandoc", "depmod": "kmod",
 }
 CRASH_POINTS = ["--features", "crash-points"]
 

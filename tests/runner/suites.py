@@ -120,6 +120,7 @@ def conformance():
         one(SANITY_RBD, "rbd-controller", "tools", full_only=True),
         one(SANITY_RBD, "cephfs-controller"),
         one(SANITY_VM, "cephfs", full_only=True),
+        one(SANITY_VM, "cephfs", "fuse", full_only=True),
         one(SANITY_VM, "rbd", full_only=True),
         one(SANITY_VM, "rbd", "rbd-nbd", full_only=True),
         # A mounted ext4 grows only with CAP_SYS_RESOURCE, which root has in the VM.

@@ -48,7 +48,7 @@ def go_on():
     subprocess.run(["ip", "route", "flush", "type", "blackhole"])
     host, port = os.environ["CLUSTER_CONTROL"].split(":")
     with socket.create_connection((host, int(port))) as control, control.makefile("rw") as line:
-        for daemon in ("mon", "osd", "mgr"):
+        for daemon in ("mon", "osd", "mgr", "mds"):
             line.write(f"outside sh -c 'kill -s CONT $(cat \"$CLUSTER_DIR/run/{daemon}.pid\")'\n")
             line.flush()
             line.readline()

@@ -19,6 +19,7 @@
 mod clients;
 mod context;
 mod fence;
+mod fuse;
 mod index;
 mod names;
 mod node;

@@ -1,12 +1,14 @@
-//! Volumes as mounts of this node, by the kernel's client.
+//! Volumes as mounts of this node, by the kernel's client or by ceph-fuse.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backend::ceph::ClusterAccess;
 use crate::backend::ceph::placement::known;
 use crate::backend::ceph::publication::{NodePublication, PublicationLock};
 use crate::backend::cephfs::context::{Context, may_exist};
+use crate::backend::cephfs::fuse::Fuse;
 use crate::backend::cephfs::names::client_name;
 use crate::backend::cephfs::publish::{PublishContext, end_publications, mounted_tree, publish};
 use crate::backend::{
@@ -14,10 +16,11 @@ use crate::backend::{
     Served, WriteDown,
 };
 use crate::dispatch::Call;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Runner, Tool};
 use crate::ids::VolumeId;
-use crate::kernel::ceph::TreeToMount;
+use crate::kernel::Kernel;
+use crate::kernel::ceph::{Mounter, Tree, TreeToMount};
 use crate::secrets::Secrets;
 use crate::sys::file;
 use crate::sys::modules::{Modules, knows_file_system};
@@ -25,10 +28,13 @@ use crate::sys::mountinfo::{Mount, Mounts};
 
 /// The file system and its module.
 const MODULE: &str = "ceph";
+/// The same for ceph-fuse.
+const FUSE_MODULE: &str = "fuse";
 
 /// This node.
 pub struct ThisNode {
     pub name: String,
+    pub kernel: Kernel,
     /// The daemon's own mount point of the volume with this key.
     pub mount_point: Box<dyn Fn(&str) -> PathBuf + Send + Sync>,
 }
@@ -38,29 +44,54 @@ pub(crate) struct Node {
     context: Arc<Context>,
     runner: Arc<dyn Runner>,
     modules: Modules,
+    fuse: Fuse,
     here: ThisNode,
 }
 
 impl Node {
     pub fn new(context: Arc<Context>, runner: Arc<dyn Runner>, here: ThisNode) -> Self {
-        Self { context, runner, modules: Modules::default(), here }
+        let fuse = Fuse::new(Arc::clone(&runner), here.kernel.clone());
+        Self { context, runner, modules: Modules::default(), fuse, here }
     }
 
     /// Checks that volumes can be mounted here; the error says why not.
     pub fn usable(&self) -> Result<()> {
-        if knows_file_system(MODULE) || self.modules.has(MODULE) {
+        if knows_file_system(MODULE) || self.modules.has(MODULE) || self.fuse.usable().is_ok() {
             return Ok(());
         }
         Err(no_client("there is no module of it (in a container: mount the host's /lib/modules)"))
     }
 
-    /// Loads the module, if it is not there: the kernel takes no key of Ceph before.
-    fn ensure_client(&self, call: &Call) -> Result<()> {
-        if knows_file_system(MODULE) {
+    /// Makes sure that the client can be used. The kernel takes no key of Ceph before its client is loaded.
+    fn ensure_client(&self, call: &Call, mounter: Mounter) -> Result<()> {
+        let module = match mounter {
+            Mounter::Kernel => MODULE,
+            Mounter::Fuse => self.fuse.usable().map(|()| FUSE_MODULE)?,
+        };
+        if knows_file_system(module) {
             return Ok(());
         }
-        let loaded = self.runner.run(call, &Cmd::new(Tool::Modprobe, Class::Change).arg(MODULE));
-        loaded.map(drop).map_err(|error| no_client(&Error::from(error).to_string()))
+        let loaded = self.runner.run(call, &Cmd::new(Tool::Modprobe, Class::Change).arg(module));
+        loaded.map(drop).map_err(|error| match mounter {
+            Mounter::Kernel => no_client(&Error::from(error).to_string()),
+            Mounter::Fuse => {
+                Error::from(error).with_kind(Kind::Precondition).hint("run `modprobe fuse` on the host")
+            }
+        })
+    }
+
+    /// The daemon's own mount point of a volume, as the table of mounts names it.
+    fn mount_point(&self, id: &VolumeId) -> PathBuf {
+        let mount_point = (self.here.mount_point)(&id.key());
+        file::resolve_parent(&mount_point).unwrap_or(mount_point)
+    }
+
+    /// How the volume's mount answers; None if it is not mounted.
+    fn look(&self, call: &Call, id: &VolumeId) -> Result<Option<Tree>> {
+        match self.attached(id)? {
+            Some(_) => self.here.kernel.look_at_tree(call, &self.mount_point(id)).map(Some),
+            None => Ok(None),
+        }
     }
 
     fn to_mount(
@@ -74,22 +105,38 @@ impl Node {
         let (user, key) = (access.credentials.user.clone(), access.credentials.key.clone());
         let key = key.ok_or_else(|| {
             Error::unauthenticated(format!(
-                "the key of client.{user} of cluster {:?} is not known here, and the kernel needs it to mount: set \
+                "the key of client.{user} of cluster {:?} is not known here, and a mount needs it: set \
                  CEPHLET_CEPH_KEYRING or the cluster's key file, or give `userID` and `userKey` as secrets",
                 access.cluster.name
             ))
         })?;
-        let (monitors, only_v2) = access.cluster.kernel_monitors()?;
-        let PublishContext { path, snapshot, file_system, mount_options: mut options, read_only, .. } =
-            published;
-        let snapshot = Some(snapshot).filter(|snapshot| !snapshot.is_empty());
+        let PublishContext { path, snapshot, file_system, mounter, mount_options, read_only, .. } = published;
+        let (snapshot, mut options) = (Some(snapshot).filter(|snapshot| !snapshot.is_empty()), mount_options);
         let read_only = read_only || snapshot.is_some();
-        if only_v2 && !options.iter().any(|option| option.starts_with("ms_mode=")) {
-            options.push("ms_mode=prefer-crc".into());
-        }
-        let fsid = access.cluster.fsid.clone();
-        let client = client_name(&self.here.name);
-        Ok(TreeToMount { monitors, user, key, file_system, path, snapshot, options, fsid, read_only, client })
+        let monitors = match mounter {
+            Mounter::Fuse => access.cluster.monitors_text(),
+            Mounter::Kernel => {
+                let (monitors, only_v2) = access.cluster.kernel_monitors()?;
+                if only_v2 && !options.iter().any(|option| option.starts_with("ms_mode=")) {
+                    options.push("ms_mode=prefer-crc".into());
+                }
+                monitors
+            }
+        };
+        let (fsid, client) = (access.cluster.fsid.clone(), client_name(&self.here.name));
+        Ok(TreeToMount {
+            mounter,
+            monitors,
+            user,
+            key,
+            file_system,
+            path,
+            snapshot,
+            options,
+            fsid,
+            read_only,
+            client,
+        })
     }
 
     /// Publishes the volume to this node, if the controller was not asked to.
@@ -104,7 +151,8 @@ impl Node {
 
 fn no_client(why: &str) -> Error {
     Error::precondition(format!(
-        "this node's kernel has no CephFS client: {why}; run `modprobe {MODULE}` on the host"
+        "this node's kernel has no CephFS client: {why}; run `modprobe {MODULE}` on the host, or use the parameter \
+         mounter=fuse"
     ))
 }
 
@@ -128,12 +176,12 @@ impl NodeDriver for Node {
             return Ok(found.clone());
         }
         let attached = || {
-            self.ensure_client(call)?;
             let published = match published {
                 Some(published) => published,
                 None => self.publish_here(call, id, wanted)?,
             };
             refuse_writer(&published, wanted)?;
+            self.ensure_client(call, published.mounter)?;
             let (path, image) = (published.path.clone(), published.image());
             write_down(&AttachedImage { image: image.clone(), publication: published.publication.clone() })?;
             let to_mount = self.to_mount(id, published, wanted)?;
@@ -143,11 +191,17 @@ impl NodeDriver for Node {
         attached().map_err(|error: Error| error.context(format_args!("attach volume {id}")))
     }
 
+    fn mount(&self, call: &Call, tree: &TreeToMount, at: &Path) -> Result<()> {
+        match tree.mounter {
+            Mounter::Kernel => self.here.kernel.mount_tree(call, tree, at),
+            Mounter::Fuse => self.fuse.mount(call, tree, at),
+        }
+    }
+
     /// The tree at the volume's own mount point: others may have mounted it elsewhere, as a client of theirs.
     /// Reads only the kernel, so it works without the cluster, and after the cluster left the configuration.
     fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>> {
-        let mount_point = (self.here.mount_point)(&id.key());
-        let mount_point = file::resolve_parent(&mount_point).unwrap_or(mount_point);
+        let mount_point = self.mount_point(id);
         let mounts = Mounts::read().map_err(|error| Error::io("read the table of mounts", &error))?;
         let tree = |mount: &Mount| {
             let path = mount.ceph_path()?.to_string();
@@ -158,8 +212,9 @@ impl NodeDriver for Node {
         Ok(mounts.find_at(&mount_point).and_then(tree))
     }
 
-    /// The last unmount has detached the tree.
+    /// The last unmount has detached the tree; a process of ceph-fuse may still write out what it holds.
     fn detach(&self, call: &Call, id: &VolumeId, published: PublishedBy, secrets: &Secrets) -> Result<()> {
+        self.fuse.await_end(call, &self.mount_point(id))?;
         match (published, self.context.serves(&id.place)) {
             (PublishedBy::Controller, _) => Ok(()),
             (PublishedBy::Node, Served::Here) => {
@@ -185,11 +240,43 @@ impl NodeDriver for Node {
         Ok(())
     }
 
+    /// A mount that fails every access does so until it is made anew.
+    fn lost(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        _attached: (&Attachment, &str),
+        _wanted: &NodeContext<'_>,
+    ) -> Result<Condition> {
+        match self.look(call, id)? {
+            Some(Tree::Failed(errno)) => Ok(Some(why_failed(errno))),
+            _ => Ok(None),
+        }
+    }
+
     /// Callers ask only about volumes in use, so a volume that is not mounted has lost its mount.
-    fn condition(&self, _call: &Call, id: &VolumeId) -> Result<Condition> {
-        const LOST: &str =
-            "it is no longer mounted on this node: unpublish and unstage it here, and stage it again";
-        Ok(self.attached(id)?.is_none().then(|| LOST.to_string()))
+    fn condition(&self, call: &Call, id: &VolumeId) -> Result<Condition> {
+        let lost = |why: &str| Some(format!("{why}: unpublish and unstage it here, and stage it again"));
+        Ok(match self.look(call, id)? {
+            None => lost("it is no longer mounted on this node"),
+            Some(Tree::Failed(errno)) => lost(&why_failed(errno)),
+            Some(Tree::Silent) => Some(SILENT.to_string()),
+            Some(Tree::Answers) => None,
+        })
+    }
+}
+
+/// What is wrong with a mount whose MDS does not answer. It goes on by itself.
+const SILENT: &str = "its file system does not answer: `ceph fs status` shows whether an MDS is up, and its users wait until then";
+
+/// Why every access to a mount fails, by the errno.
+fn why_failed(errno: i32) -> String {
+    match errno {
+        libc::ENOTCONN | libc::ECONNABORTED => "its ceph-fuse process has ended".to_string(),
+        libc::EACCES | libc::EPERM | libc::ESHUTDOWN => {
+            "the cluster has shut out the client of its mount (`ceph osd blocklist ls`), or its files are gone".to_string()
+        }
+        _ => format!("every access to its mount fails ({})", io::Error::from_raw_os_error(errno)),
     }
 }
 

@@ -11,9 +11,10 @@ use crate::clusters::{Clusters, DomainPool};
 use crate::csi::{METADATA, Map};
 use crate::error::{Error, Result};
 use crate::ids::Place;
+use crate::kernel::ceph::Mounter;
 
 /// The parameters of a volume.
-pub const PARAMETERS: [&str; 13] = [
+pub const PARAMETERS: [&str; 15] = [
     "backend",
     "cluster",
     "fsName",
@@ -23,7 +24,9 @@ pub const PARAMETERS: [&str; 13] = [
     "gid",
     "mode",
     "mountGroupPolicy",
+    "mounter",
     "kernelMountOptions",
+    "fuseMountOptions",
     SHARES,
     "topologyConstrainedPools",
     "topologyAccess",
@@ -31,6 +34,9 @@ pub const PARAMETERS: [&str; 13] = [
 
 /// Whether a volume from a snapshot that is only read shares it, without a copy.
 pub(crate) const SHARES: &str = "backingSnapshot";
+
+/// The values of `mounter`.
+const MOUNTERS: [(&str, Mounter); 2] = [("kernel", Mounter::Kernel), ("fuse", Mounter::Fuse)];
 
 /// What the parameters of a volume say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,8 +48,12 @@ pub(crate) struct Settings {
     /// All but the size and the owner.
     pub layout: NewSubvolume,
     pub root: RootSettings,
-    /// Options of the kernel's mount.
-    pub mount_options: Vec<String>,
+    /// The client that mounts it.
+    pub mounter: Mounter,
+    /// Options for the kernel's client.
+    pub kernel_options: Vec<String>,
+    /// Options for ceph-fuse.
+    pub fuse_options: Vec<String>,
     /// [`SHARES`]; None if nothing is said.
     pub shares: Option<bool>,
     /// The data pools that topology chooses from.
@@ -76,7 +86,9 @@ impl Settings {
             "subvolumeGroup" => self.group = Some(plain(key, value)?),
             "pool" => self.layout.pool = Some(plain(key, value)?),
             "uid" | "gid" | "mode" | "mountGroupPolicy" => self.root.set(key, value)?,
-            "kernelMountOptions" => self.mount_options = mount_options(key, value)?,
+            "mounter" => self.mounter = mounter(value)?,
+            "kernelMountOptions" => self.kernel_options = mount_options(key, value, &KERNEL_OWN)?,
+            "fuseMountOptions" => self.fuse_options = mount_options(key, value, &FUSE_OWN)?,
             SHARES => self.shares = Some(boolean(key, value)?),
             "topologyConstrainedPools" => self.constrained = parse_constrained_pools(value)?,
             "topologyAccess" => self.access = TopologyAccess::parse(value)?,
@@ -110,12 +122,29 @@ fn boolean(key: &str, value: &str) -> Result<bool> {
     })
 }
 
-/// Options for mount(2) of the kernel's client. What cephlet says itself is refused.
-fn mount_options(key: &str, value: &str) -> Result<Vec<String>> {
-    const OWN: [&str; 8] = ["name", "secret", "secretfile", "key", "mon_addr", "mds_namespace", "fs", "fsid"];
+/// The client of this name.
+pub(super) fn mounter(name: &str) -> Result<Mounter> {
+    let found = MOUNTERS.iter().find(|(known, _)| *known == name).map(|(_, mounter)| *mounter);
+    found.ok_or_else(|| {
+        Error::invalid(format!("the parameter \"mounter\" is {name:?}: allowed are \"kernel\" and \"fuse\""))
+    })
+}
+
+/// The name of a client.
+pub(super) fn mounter_name(mounter: Mounter) -> &'static str {
+    MOUNTERS.iter().find(|(_, known)| *known == mounter).map_or("", |(name, _)| name)
+}
+
+/// What cephlet says itself to the kernel's client, and to libfuse.
+const KERNEL_OWN: [&str; 8] =
+    ["name", "secret", "secretfile", "key", "mon_addr", "mds_namespace", "fs", "fsid"];
+const FUSE_OWN: [&str; 2] = ["fsname", "subtype"];
+
+/// Options for a client. Those that cephlet gives it are refused.
+fn mount_options(key: &str, value: &str, own: &[&str]) -> Result<Vec<String>> {
     let options: Vec<String> =
         value.split(',').map(str::trim).filter(|it| !it.is_empty()).map(str::to_string).collect();
-    match options.iter().find(|option| OWN.contains(&option.split('=').next().unwrap_or_default())) {
+    match options.iter().find(|option| own.contains(&option.split('=').next().unwrap_or_default())) {
         None => Ok(options),
         Some(own) => Err(Error::invalid(format!(
             "the parameter {key:?} has {:?}, which cephlet gives itself: leave it out",
@@ -145,7 +174,9 @@ mod tests {
             ("uid", "65534"),
             ("gid", "0"),
             ("mode", "0770"),
+            ("mounter", "fuse"),
             ("kernelMountOptions", "noatime, rasize=1048576"),
+            ("fuseMountOptions", "noatime"),
             ("backingSnapshot", "false"),
             ("csi.storage.k8s.io/pvc/name", "web"),
         ])
@@ -154,10 +185,9 @@ mod tests {
         let owner = Owner { uid: Some(65534), gid: Some(0), mode: Some(0o770) };
         assert_eq!(settings.root.owner, owner);
         assert_eq!((settings.fs.as_deref(), settings.group.as_deref()), (Some("cephfs"), Some("team")));
-        assert_eq!(
-            (settings.layout, settings.mount_options.len(), settings.shares),
-            (layout, 2, Some(false))
-        );
+        assert_eq!((settings.layout, settings.shares), (layout, Some(false)));
+        assert_eq!((settings.mounter, settings.fuse_options.len()), (Mounter::Fuse, 1));
+        assert_eq!(settings.kernel_options.len(), 2);
     }
 
     #[test]
@@ -172,6 +202,8 @@ mod tests {
             ("mode", "778", "mode"),
             ("mode", "rwx", "mode"),
             ("kernelMountOptions", "name=admin", "\"name\""),
+            ("fuseMountOptions", "noatime,fsname=a", "\"fsname\""),
+            ("mounter", "nfs", "\"fuse\""),
             ("backingSnapshot", "yes", "backingSnapshot"),
         ] {
             let error = parse(&[(key, value)]).unwrap_err();

@@ -8,7 +8,7 @@ use crate::backend::cephfs::FS_TYPE;
 use crate::backend::cephfs::context::{Context, Fs, may_exist};
 use crate::backend::cephfs::fence::shut_out_ended;
 use crate::backend::cephfs::names::is_plain;
-use crate::backend::cephfs::parameters::Settings;
+use crate::backend::cephfs::parameters::{Settings, mounter, mounter_name};
 use crate::backend::cephfs::volumes::find::{Found, existing, find};
 use crate::backend::cephfs::volumes::share::why_read_only;
 use crate::backend::parameters::about_root;
@@ -17,6 +17,7 @@ use crate::csi::{CONTEXT_KEY, Map};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::{self, VolumeId};
+use crate::kernel::ceph::Mounter;
 use crate::secrets::Secrets;
 
 impl Publisher for Context {
@@ -137,7 +138,7 @@ pub(crate) fn published(fs: &Fs<'_>, id: &VolumeId) -> Result<Vec<String>> {
 const PATH: &str = "subvolumePath";
 const SNAPSHOT: &str = "snapshot";
 const FILE_SYSTEM: &str = "fsName";
-const MOUNT_OPTIONS: &str = "kernelMountOptions";
+const MOUNTER: &str = "mounter";
 const READ_ONLY: &str = "readOnly";
 const PUBLICATION: &str = "publication";
 
@@ -149,6 +150,8 @@ pub(crate) struct PublishContext {
     /// The snapshot of that root whose tree the volume is; empty for the root itself.
     pub snapshot: String,
     pub file_system: String,
+    /// The client that mounts it, and options for that client.
+    pub mounter: Mounter,
     pub mount_options: Vec<String>,
     /// The parameters about its root.
     pub root: Map,
@@ -173,7 +176,11 @@ impl PublishContext {
             path: found.subvolume.path,
             snapshot: shares.map(|of| of.snapshot).unwrap_or_default(),
             file_system: fs.place.pool.clone(),
-            mount_options: settings.mount_options,
+            mounter: settings.mounter,
+            mount_options: match settings.mounter {
+                Mounter::Kernel => settings.kernel_options,
+                Mounter::Fuse => settings.fuse_options,
+            },
             root: about_root(&parameters),
             read_only: publication.read_only,
             publication: publication.nonce.clone(),
@@ -191,7 +198,8 @@ impl PublishContext {
             (PATH, self.path.clone()),
             (SNAPSHOT, self.snapshot.clone()),
             (FILE_SYSTEM, self.file_system.clone()),
-            (MOUNT_OPTIONS, self.mount_options.join(",")),
+            (MOUNTER, mounter_name(self.mounter).to_string()),
+            (options_of(self.mounter), self.mount_options.join(",")),
             (CONTEXT_KEY, FS_TYPE.to_string()),
             (READ_ONLY, if self.read_only { "true".into() } else { String::new() }),
             (PUBLICATION, self.publication.clone()),
@@ -207,17 +215,21 @@ impl PublishContext {
         if !path.starts_with('/') || path.contains([',', '\n', '\0']) {
             return Err(Error::invalid(format!("the publish context has {PATH} {path:?}, which is no path")));
         }
+        let mounter = map.get(MOUNTER).map_or(Ok(Mounter::Kernel), |name| mounter(name))?;
         let snapshot = said(SNAPSHOT).to_string();
-        if !snapshot.is_empty() && !is_plain(&snapshot) {
+        let is_mounted = is_plain(&snapshot) && mounter == Mounter::Kernel;
+        if !snapshot.is_empty() && !is_mounted {
             return Err(Error::invalid(format!(
-                "the publish context has {SNAPSHOT} {snapshot:?}, which is no name"
+                "the publish context has {SNAPSHOT} {snapshot:?}, which is no name, or a {MOUNTER} that mounts no \
+                 snapshots"
             )));
         }
         Ok(Some(Self {
             path: path.clone(),
             snapshot,
             file_system: said(FILE_SYSTEM).to_string(),
-            mount_options: said(MOUNT_OPTIONS)
+            mounter,
+            mount_options: said(options_of(mounter))
                 .split(',')
                 .filter(|it| !it.is_empty())
                 .map(str::to_string)
@@ -229,13 +241,21 @@ impl PublishContext {
     }
 }
 
+/// The key of the options for this client.
+fn options_of(mounter: Mounter) -> &'static str {
+    match mounter {
+        Mounter::Kernel => "kernelMountOptions",
+        Mounter::Fuse => "fuseMountOptions",
+    }
+}
+
 /// What identifies the tree of this path, or of this snapshot of it: the last part of the path.
 fn tree_of(path: &str, snapshot: &str) -> String {
     let last = path.rsplit_once('/').map_or(path, |(_, last)| last);
     if snapshot.is_empty() { last.to_string() } else { format!("{last}@{snapshot}") }
 }
 
-/// What identifies a tree that is mounted: the path below which the kernel has mounted a part of a file
+/// What identifies a tree that is mounted: the path below which a client has mounted a part of a file
 /// system, and that part, `/` for all of it. Of a snapshot it is `PARENT/.snap/SNAPSHOT/LAST`, or
 /// `PARENT/.snap/SNAPSHOT`.
 pub(crate) fn mounted_tree(path: &str, part: &str) -> String {
@@ -259,16 +279,41 @@ mod tests {
             path: "/volumes/csi/csi-vol-a/0-1".into(),
             snapshot: "csi-snap-b".into(),
             file_system: "cephfs".into(),
+            mounter: Mounter::Kernel,
             mount_options: vec!["noatime".into(), "rasize=4096".into()],
             root: [("mountGroupPolicy".to_string(), "always".to_string())].into(),
             read_only: true,
             publication: "0123456789abcdef".into(),
         };
+        let by_fuse = PublishContext { mounter: Mounter::Fuse, ..context.clone() };
+        assert!(
+            PublishContext::from_map(&by_fuse.to_map()).is_err(),
+            "UNSAFE: ceph-fuse mounts what is not read"
+        );
+        let by_fuse = PublishContext { snapshot: String::new(), ..by_fuse };
+        assert_eq!(PublishContext::from_map(&by_fuse.to_map()).unwrap(), Some(by_fuse));
         assert_eq!(PublishContext::from_map(&context.to_map()).unwrap(), Some(context));
         assert_eq!(PublishContext::from_map(&Map::new()).unwrap(), None);
         for path in ["", "volumes/a", "/a,secret=b"] {
             let map = [(PATH.to_string(), path.to_string())].into();
             assert!(PublishContext::from_map(&map).is_err(), "{path:?}");
         }
+    }
+
+    #[test]
+    fn a_tree_is_recognized_by_what_is_mounted() {
+        let context = |snapshot: &str| {
+            let pairs = [(PATH, "/volumes/csi/csi-vol-a/0-1"), (SNAPSHOT, snapshot)];
+            let map = pairs.into_iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+            PublishContext::from_map(&map).unwrap().unwrap()
+        };
+        let own = context("");
+        // The kernel and ceph-fuse mount the tree itself.
+        assert_eq!(mounted_tree(&own.path, "/"), own.image());
+        let taken = context("s");
+        for part in ["/volumes/csi/csi-vol-a/.snap/s/0-1", "/volumes/csi/csi-vol-a/0-1/.snap/s"] {
+            assert_eq!(mounted_tree("/", part), taken.image());
+        }
+        assert_ne!(own.image(), taken.image());
     }
 }

@@ -250,7 +250,7 @@ impl Operations {
         let options = wanted.options.iter().chain(flags).cloned().collect();
         let wanted = TreeToMount { options, read_only, ..wanted.clone() };
         volume.look_again();
-        self.kernel.mount_tree(volume.call, &wanted, mount_point).map_err(explain)
+        volume.backend.node().mount(volume.call, &wanted, mount_point).map_err(explain)
     }
 
     pub(crate) fn bind_staging(&self, volume: &OnNode<'_>, path: &str) -> Result<()> {

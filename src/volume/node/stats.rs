@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::backend::Condition;
+use crate::backend::{Attachment, Condition};
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::volume::Operations;
@@ -39,6 +39,12 @@ impl Operations {
         let path = &request.volume_path;
         let volume = self.on_node(call, id, backend)?;
         let (record, attached) = (volume.record_at(path)?, volume.attachment()?);
+        let of_storage = || backend.node().condition(call, &volume.id_here());
+        let is_tree = matches!(attached, Some(Attachment::Files(_)));
+        // Before statfs(2), which can wait for the server of the files.
+        if is_tree && let Some(what) = of_storage()? {
+            return Ok(Usage::lost(&what));
+        }
         let usage = match (&record.access, &attached) {
             (Access::Block, None) => {
                 return Ok(Usage::lost("its device is gone from this node: unpublish and stage it again"));
@@ -52,9 +58,9 @@ impl Operations {
                 self.file_system_usage(&volume, read_only, &mounts::resolved(path)?)?
             }
         };
+        let condition = if is_tree { None } else { of_storage()? };
         // A fault of the device is the cause of a fault of its file system, so it comes first.
-        let condition = backend.node().condition(call, &volume.id_here())?.or(usage.condition);
-        Ok(Usage { condition, ..usage })
+        Ok(Usage { condition: condition.or(usage.condition), ..usage })
     }
 
     /// `read_only` tells whether the file system was mounted read-only.

@@ -15,14 +15,14 @@ use crate::support::requests::*;
 use crate::support::{Code, Daemon, MIB, refused};
 
 /// Two nodes, and a controller apart from them.
-struct Nodes {
-    group: Group,
-    controller: Daemon,
-    nodes: [Daemon; 2],
+pub struct Nodes {
+    pub group: Group,
+    pub controller: Daemon,
+    pub nodes: [Daemon; 2],
 }
 
 impl Nodes {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self::of("cephlet-fs", ["cephlet-fs-node"; 2])
     }
 
@@ -36,20 +36,37 @@ impl Nodes {
     }
 
     fn make(&self, name: &str, mib: i64, capability: &wire::VolumeCapability) -> String {
+        self.make_with(name, mib, capability, &[])
+    }
+
+    /// The same with further parameters.
+    pub fn make_with(
+        &self,
+        name: &str,
+        mib: i64,
+        capability: &wire::VolumeCapability,
+        parameters: &[(&str, &str)],
+    ) -> String {
         let request = wire::CreateVolumeRequest {
             volume_capabilities: vec![capability.clone()],
-            ..self.group.volume_with(name, mib, &[("mode", "0777")])
+            ..self.group.volume_with(name, mib, &[&[("mode", "0777")], parameters].concat())
         };
         self.controller.client().create(&request).expect("create").volume_id
     }
 
     /// A path below the directory of a node.
-    fn path(&self, node: usize, name: &str) -> PathBuf {
+    pub fn path(&self, node: usize, name: &str) -> PathBuf {
         self.nodes[node].path(name)
     }
 
     /// Publishes a volume to a node, stages it there, and publishes it at `target`.
-    fn mount(&self, id: &str, node: usize, capability: &wire::VolumeCapability, target: &str) -> Answer<()> {
+    pub fn mount(
+        &self,
+        id: &str,
+        node: usize,
+        capability: &wire::VolumeCapability,
+        target: &str,
+    ) -> Answer<()> {
         let given =
             self.controller.client().controller_publish_volume(&wire::ControllerPublishVolumeRequest {
                 volume_capability: MessageField::some(capability.clone()),
@@ -68,7 +85,7 @@ impl Nodes {
     }
 
     /// Takes a volume back from a node.
-    fn unmount(&self, id: &str, node: usize, target: &str) {
+    pub fn unmount(&self, id: &str, node: usize, target: &str) {
         let client = self.nodes[node].client();
         client.node_unpublish_volume(&unpublish(id, text(&self.path(node, target)))).expect("unpublish");
         client.node_unstage_volume(&unstage(id, text(&self.path(node, "stage")))).expect("unstage");
@@ -77,13 +94,13 @@ impl Nodes {
         self.nodes[node].assert_node_is_clean();
     }
 
-    fn delete(self, id: &str) {
+    pub fn delete(self, id: &str) {
         self.controller.client().delete_volume(&delete(id)).expect("delete");
         self.group.await_empty();
     }
 }
 
-fn many() -> wire::VolumeCapability {
+pub fn many() -> wire::VolumeCapability {
     mount_as("", AccessModeOf::MULTI_NODE_MULTI_WRITER, &[])
 }
 
@@ -123,9 +140,14 @@ fn two_nodes_write_a_volume_and_read_each_other() {
 
 #[test]
 fn a_lost_node_is_shut_out_before_the_next_one_writes() {
+    lose_a_node("kernel");
+}
+
+/// A node is lost while this client has a volume mounted, and another node gets the volume.
+pub fn lose_a_node(mounter: &str) {
     let it = Nodes::of("cephlet-fs-looks", ["cephlet-fs-node"; 2]);
     let alone = mount("");
-    let id = it.make("one", 64, &alone);
+    let id = it.make_with("one", 64, &alone, &[("mounter", mounter)]);
     it.mount(&id, 0, &alone, "target").expect("mount");
     let [lost, next] = [0, 1].map(|node| it.path(node, "target"));
     fs::write(lost.join("first"), "one").expect("write");

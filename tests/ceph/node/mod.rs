@@ -7,6 +7,8 @@ pub mod toolbox;
 mod copies;
 mod fences;
 mod files;
+mod files_fuse;
+mod files_lost;
 mod hangs;
 mod life;
 mod lost_nodes;

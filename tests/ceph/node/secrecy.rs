@@ -9,17 +9,18 @@ use std::thread::{JoinHandle, spawn};
 use cephlet::proto::csi_v1 as wire;
 
 use super::scene::{Scene, device};
+use crate::support::Daemon;
 use crate::support::requests::*;
 
 /// Looks at the command line and environment of every process and at what the driver was told, until it is
 /// stopped.
-struct Watch {
+pub struct Watch {
     over: Arc<AtomicBool>,
     thread: JoinHandle<Vec<String>>,
 }
 
 impl Watch {
-    fn start(keys: Vec<String>) -> Self {
+    pub fn start(keys: Vec<String>) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&over);
         let thread = spawn(move || {
@@ -38,7 +39,7 @@ impl Watch {
         Self { over, thread }
     }
 
-    fn end(self) -> Vec<String> {
+    pub fn end(self) -> Vec<String> {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().expect("it looked")
     }
@@ -90,10 +91,15 @@ fn no_key_is_shown_anywhere() {
     let found = watch.end();
     assert!(found.is_empty(), "{found:?}");
     for daemon in [&scene.controller, &scene.node] {
-        assert!(keys.iter().all(|key| daemon.log.lines_with(key).is_empty()), "in the log");
-        let told: Vec<_> =
-            files_below(&daemon.path("")).into_iter().filter(|path| has_key(path, &keys)).collect();
-        assert!(told.is_empty(), "{told:?}");
+        assert_is_told_no(&keys, daemon);
     }
     scene.assert_clean();
+}
+
+/// Asserts that a daemon has written none of these keys to its log or a file.
+#[track_caller]
+pub fn assert_is_told_no(keys: &[String], daemon: &Daemon) {
+    assert!(keys.iter().all(|key| daemon.log.lines_with(key).is_empty()), "in the log");
+    let told: Vec<_> = files_below(&daemon.path("")).into_iter().filter(|path| has_key(path, keys)).collect();
+    assert!(told.is_empty(), "{told:?}");
 }

@@ -191,6 +191,23 @@ fn what_shares_a_snapshot_is_only_read_and_its_copies_are_copies_of_the_snapshot
 }
 
 #[test]
+fn what_ceph_fuse_is_to_mount_is_a_copy() {
+    let (cluster, _, taken) = with_snapshot();
+    let ours = controller(&cluster, ONE);
+    let by_fuse = saying(sharing("by fuse", &taken), "mounter", "fuse");
+    let mut explicit = by_fuse.clone();
+    explicit.parameters.insert("backingSnapshot".into(), "true".into());
+    let refused = make(&ours, &explicit).unwrap_err();
+    assert_eq!(refused.kind(), Kind::InvalidArgument);
+    assert!(refused.message().contains("leave one of the two out"), "{refused}");
+    assert_eq!(cluster.subvolumes().len(), 1, "UNSAFE: what is refused makes nothing");
+    let made = make(&ours, &by_fuse).unwrap();
+    assert_eq!((made.read_only, cluster.subvolumes().len()), (None, 2));
+    let given = publish(&ours, &made.id, reader()).unwrap();
+    assert_eq!((given.get("mounter").map(String::as_str), given.get("snapshot")), (Some("fuse"), None));
+}
+
+#[test]
 fn what_loses_its_snapshot_by_hand_leaves_the_lists() {
     let (cluster, _, taken) = with_snapshot();
     let ours = controller(&cluster, ONE);

@@ -24,24 +24,29 @@ use crate::backend::{NewVolume, Origin};
 use crate::csi::SizeRange;
 use crate::error::{Error, Result};
 use crate::ids::Place;
+use crate::kernel::ceph::Mounter;
 
 /// How a volume that only reads is made from a snapshot instead.
 const COPY_INSTEAD: &str = "a copy is made with the parameter \"backingSnapshot\" = \"false\"";
 
-/// Whether the volume shares its snapshot: no node is to write to it.
+/// Whether the volume shares its snapshot: no node is to write to it, and the kernel mounts it.
 ///
 /// # Errors
-/// Invalid: the parameters ask for that, and a node is to write to it.
+/// Invalid: the parameters ask for that, and a node is to write to it, or ceph-fuse to mount it.
 pub(crate) fn is_wanted(settings: &Settings, new: &NewVolume) -> Result<bool> {
     if !matches!(new.source, Some((_, Origin::Snapshot(_)))) {
         return Ok(false);
     }
-    match (settings.shares, is_only_read(new)) {
-        (Some(true), false) => Err(Error::invalid(format!(
+    match (settings.shares, is_only_read(new), settings.mounter) {
+        (Some(true), false, _) => Err(Error::invalid(format!(
             "the parameter {SHARES:?} is true, and the access mode writes, but a snapshot can only be read: ask for a \
              reader-only access mode, or leave the parameter out for a copy"
         ))),
-        (wanted, is_only_read) => Ok(wanted.unwrap_or(true) && is_only_read),
+        (Some(true), true, Mounter::Fuse) => Err(Error::invalid(format!(
+            "the parameter {SHARES:?} is true, and \"mounter\" is \"fuse\", but only the kernel mounts a snapshot: leave \
+             one of the two out; without {SHARES:?} the volume is a copy"
+        ))),
+        (wanted, is_only_read, mounter) => Ok(wanted.unwrap_or(mounter == Mounter::Kernel) && is_only_read),
     }
 }
 
