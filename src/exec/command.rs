@@ -161,8 +161,8 @@ impl Cmd {
         self
     }
 
-    /// The same, but the command and the processes that it leaves behind find this host name (uname(2)), up to
-    /// 64 bytes, where the daemon may give them one.
+    /// The same, but the command and the processes that it leaves behind find this host name (uname(2)) of at
+    /// most 64 bytes, where the daemon may give them one.
     #[must_use]
     pub fn host_name(mut self, name: &str) -> Self {
         self.host_name = Some(name.to_string());

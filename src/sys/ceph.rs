@@ -25,8 +25,8 @@ pub fn cluster_at(path: &Path) -> io::Result<String> {
 }
 
 /// Gives the calling thread a host name of its own (unshare(2), CLONE_NEWUTS). The kernel's client names its
-/// mounts after the host name of the thread that mounts (`ceph_mdsc_init`), ceph-fuse after its own (uname(2)).
-/// The host keeps its name. It allocates nothing.
+/// mounts after the host name of the thread that mounts (`ceph_mdsc_init`), ceph-fuse after its own
+/// (uname(2)). The host keeps its name. It allocates nothing.
 ///
 /// # Errors
 /// EPERM without CAP_SYS_ADMIN; EINVAL for a name of more than 64 bytes.
