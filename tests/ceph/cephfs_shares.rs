@@ -22,17 +22,12 @@ fn a_snapshot_is_kept_for_the_volumes_that_share_it() {
     let reader = client.create(&wanted("reader", &[("pool", "fs-more")])).expect("create");
     let second = client.create(&wanted("second", &[("backingSnapshot", "true")])).expect("create");
     assert_eq!((reader.capacity_bytes, group.subvolumes().len()), (8 * MIB, 1));
-    let writer =
-        from_snapshot(group.volume_with("writer", 8, &[("backingSnapshot", "true")]), &taken.snapshot_id);
-    refused(client.create(&writer), Code::INVALID_ARGUMENT, &["backingSnapshot", "reader-only"]);
-    refused(
-        client.create(&from_snapshot(
-            group.volume_with("reader", 8, &[("pool", "fs-more")]),
-            &taken.snapshot_id,
-        )),
-        Code::ALREADY_EXISTS,
-        &["shares"],
-    );
+    let writing = |name: &str, parameters: &[(&str, &str)]| {
+        client.create(&from_snapshot(group.volume_with(name, 8, parameters), &taken.snapshot_id))
+    };
+    let writer = writing("writer", &[("backingSnapshot", "true")]);
+    refused(writer, Code::INVALID_ARGUMENT, &["backingSnapshot", "reader-only"]);
+    refused(writing("reader", &[("pool", "fs-more")]), Code::ALREADY_EXISTS, &["shares"]);
     let larger = wire::CreateVolumeRequest { capacity_range: range(9 * MIB, 0), ..wanted("larger", &[]) };
     refused(client.create(&larger), Code::OUT_OF_RANGE, &["8388608", "backingSnapshot"]);
 

@@ -208,7 +208,7 @@ fn what_is_offered_is_what_works() {
     assert_eq!(controller, (1..=15).collect());
     let node = client.node_get_capabilities(&Default::default()).expect("node").capabilities;
     let node: BTreeSet<i32> = node.iter().map(|it| it.rpc().type_.value()).collect();
-    assert_eq!(node, (1..=5).collect());
+    assert_eq!(node, (1..=6).collect());
     let info = client.get_plugin_info(&Default::default()).expect("info");
     assert_eq!(
         (info.name.as_str(), info.vendor_version.as_str()),

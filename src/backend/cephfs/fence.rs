@@ -27,7 +27,8 @@ const ENDS_WITHIN: Duration = Duration::from_secs(30);
 const RIGHT: &str = "the controller's user needs `mon 'allow r, allow command \"osd blocklist\"'` for that; with \
                      CEPHLET_FENCE=off no client is shut out";
 
-/// Shuts out the mounts of a volume by nodes that it is not published to. Only its own tree can be written to.
+/// Shuts out the mounts of a volume by nodes that it is not published to. Only its own tree can be written
+/// to.
 pub(crate) fn shut_out_ended(fs: &Fs<'_>, object: &str, found: &Found) -> Result<()> {
     let Some(path) = found.own_path().filter(|_| fs.context.identity.fences) else { return Ok(()) };
     let (call, times, mut left) = (fs.call, &fs.context.timing.deletion, Vec::new());

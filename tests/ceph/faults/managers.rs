@@ -34,8 +34,8 @@ impl Scene {
         Self { group, daemon }
     }
 
-    /// Lets `count` volumes be made, some at once, and replaces the manager when `begun` says so. Each request
-    /// is repeated until its volume is there.
+    /// Lets `count` volumes be made, some at once, and replaces the manager when `begun` says so. Each
+    /// request is repeated until its volume is there.
     #[track_caller]
     fn make(
         &self,

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cephlet::proto::csi_v1 as wire;
 use protobuf::MessageField;
@@ -269,6 +269,15 @@ fn what_cannot_be_mounted_is_said() {
     it.group.await_empty();
 }
 
+/// Writes a MiB or more to each of these files of a volume, which say their names.
+fn fill(volume: &Path, files: &[&str]) {
+    for name in files {
+        fs::create_dir_all(volume.join(name).parent().expect("a directory")).expect("make directories");
+        fs::write(volume.join(name), name.repeat(1 << 18)).expect("write");
+    }
+    run("sync", &["--file-system", text(volume)]);
+}
+
 /// What a reader sees stays as it was when the snapshot was taken, whatever becomes of the source and of the
 /// snapshot.
 #[test]
@@ -279,11 +288,7 @@ fn a_volume_that_shares_a_snapshot_outlives_its_source() {
     it.mount(&source, 0, &many(), "target").expect("mount");
     let written = it.path(0, "target");
     let files = ["file", "dir/file", "dir/below/file", "moved/file"];
-    for name in files {
-        fs::create_dir_all(written.join(name).parent().expect("a directory")).expect("make directories");
-        fs::write(written.join(name), name.repeat(1 << 18)).expect("write");
-    }
-    run("sync", &["--file-system", text(&written)]);
+    fill(&written, &files);
     let taken = client.create_snapshot(&snapshot("before", &source)).expect("snapshot").snapshot.unwrap();
     it.unmount(&source, 0, "target");
 

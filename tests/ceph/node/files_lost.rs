@@ -96,6 +96,22 @@ fn retried(mut call: impl FnMut() -> Answer<()>, what: &str) {
     }
 }
 
+/// Unpublishes and unstages a volume while its MDS stands still, and kills the daemon meanwhile.
+fn kill_while_unmounting(it: &mut Nodes, used: &str, other: &str) {
+    let (client, target, at) = (it.nodes[0].client(), it.path(0, "target"), it.path(0, "stage"));
+    let (one, two) = (unpublish(used, text(&target)), unstage(used, text(&at)));
+    let unmounting = spawn(move || {
+        let unpublished = client.node_unpublish_volume(&one).map(drop);
+        unpublished.and_then(|()| client.node_unstage_volume(&two).map(drop))
+    });
+    let client = it.nodes[0].client();
+    client.node_unstage_volume(&unstage(other, text(&it.path(0, "other")))).expect("another volume");
+    it.nodes[0].kill9();
+    eprintln!("{:?}", unmounting.join().expect("it ends"));
+    it.nodes[0].restart();
+    it.nodes[0].assert_well();
+}
+
 /// Mount, statistics and unmount stand still, each in a call of its own, and the daemon is killed.
 #[test]
 #[ignore = "long: tests/run --full"]
@@ -125,28 +141,20 @@ fn an_mds_that_stands_still_stops_no_other_volume() {
         client.node_unstage_volume(&unstage(&other, text(&it.path(0, "other")))).expect("another volume");
         it.nodes[0].assert_well();
         let told = looking.join().expect("it ends").map(|told| told.volume_condition.unwrap_or_default());
-        eprintln!("{mounter}: {told:?}");
-        assert!(told.is_ok_and(|told| told.abnormal && told.message.contains("does not answer")));
+        assert!(
+            told.is_ok_and(|told| told.abnormal && told.message.contains("does not answer")),
+            "{mounter}"
+        );
         it.nodes[0].kill9();
         mounting.join().expect("it ends").expect_err("its daemon was killed");
         it.nodes[0].restart();
         it.nodes[0].assert_well();
 
-        let (client, target, at) = (it.nodes[0].client(), it.path(0, "target"), it.path(0, "stage"));
-        let (one, two) = (unpublish(&used, text(&target)), unstage(&used, text(&at)));
-        let unmounting = spawn(move || {
-            let unpublished = client.node_unpublish_volume(&one).map(drop);
-            unpublished.and_then(|()| client.node_unstage_volume(&two).map(drop))
-        });
-        let client = it.nodes[0].client();
-        client.node_unstage_volume(&unstage(&other, text(&it.path(0, "other")))).expect("another volume");
-        it.nodes[0].kill9();
-        eprintln!("{mounter}: {:?}", unmounting.join().expect("it ends"));
-        it.nodes[0].restart();
-        it.nodes[0].assert_well();
+        kill_while_unmounting(&mut it, &used, &other);
         drop(paused);
 
         let client = it.nodes[0].client();
+        let (target, at) = (it.path(0, "target"), it.path(0, "stage"));
         let (one, two) = (unpublish(&used, text(&target)), unstage(&used, text(&at)));
         retried(|| client.node_unpublish_volume(&one).map(drop), "unpublish");
         retried(|| client.node_unstage_volume(&two).map(drop), "unstage");

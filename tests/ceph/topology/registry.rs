@@ -63,7 +63,7 @@ fn a_claim_costs_one_process_more() {
     let counted = Counted::of(zones.start());
     counted.run(|client| client.create(&zones.volume("first", &["zone-1"], &[]))).expect("create");
     let create = |name| zones.volume(name, &["zone-1"], &[]);
-    let made = counted.costs(3..=5, "create", |client| client.create(&create("web"))).expect("create");
+    let made = counted.costs(2..=5, "create", |client| client.create(&create("web"))).expect("create");
     counted.costs(1..=2, "the same creation", |client| client.create(&create("web"))).expect("again");
     counted.costs(1..=7, "delete", |client| client.delete_volume(&delete(&made.volume_id))).expect("delete");
 }

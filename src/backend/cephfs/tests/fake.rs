@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use super::disk::Disk;
 use super::servers::Servers;
 use crate::backend::ceph::locks::{
     BindLocks, LockHolder, LockRequest, LockState, LockTarget, LockTool, Locked,
@@ -34,18 +35,6 @@ type Other = Box<dyn FnMut() + Send>;
 
 /// The `mds_max_snaps_per_dir` of the cluster.
 pub(super) const MOST_SNAPSHOTS: usize = 8;
-
-/// A subvolume.
-#[derive(Default)]
-struct Disk {
-    size: u64,
-    uuid: String,
-    snapshots: BTreeSet<String>,
-    /// Only its snapshots are left.
-    is_retained: bool,
-    /// How many more times the manager says that a clone is not complete.
-    looks_left: usize,
-}
 
 #[derive(Default)]
 struct State {
@@ -272,52 +261,6 @@ impl State {
         let uuid = format!("uuid-{}", self.count);
         self.subvolumes.insert(target, Disk { size, uuid, looks_left: 2, ..Disk::default() });
         Ok(Value::Null)
-    }
-}
-
-impl Disk {
-    fn carry_out(
-        &mut self,
-        prefix: &str,
-        (group, name): (&str, &str),
-        snapshot: &str,
-        number: &dyn Fn(&str) -> u64,
-    ) -> Result<Value, (i32, String)> {
-        let absent = |what: &str| Err((libc::ENOENT, format!("Error ENOENT: {what} does not exist")));
-        match prefix {
-            "fs subvolume info" if self.is_retained => Ok(json!({"state": "snapshot-retained"})),
-            "fs subvolume info" => {
-                let path = format!("/volumes/{group}/{name}/{}", self.uuid);
-                Ok(json!({"state": "complete", "path": path, "bytes_quota": self.size, "data_pool": "data"}))
-            }
-            "fs subvolume rm" => {
-                self.is_retained = true;
-                Ok(Value::Null)
-            }
-            "fs subvolume resize" => {
-                self.size = number("new_size");
-                Ok(Value::Null)
-            }
-            "fs subvolume snapshot create" if self.snapshots.len() == MOST_SNAPSHOTS => {
-                Err((libc::EMLINK, "Error EMLINK: error in mkdir".into()))
-            }
-            "fs subvolume snapshot create" => {
-                self.snapshots.insert(snapshot.to_string());
-                Ok(Value::Null)
-            }
-            "fs subvolume snapshot info" if self.snapshots.contains(snapshot) => Ok(json!({})),
-            "fs subvolume snapshot rm" if self.snapshots.remove(snapshot) => Ok(Value::Null),
-            "fs subvolume snapshot info" | "fs subvolume snapshot rm" => absent("snapshot"),
-            "fs subvolume snapshot ls" => {
-                Ok(self.snapshots.iter().map(|name| json!({ "name": name })).collect())
-            }
-            "fs clone status" => {
-                let state = if self.looks_left == 0 { "complete" } else { "in-progress" };
-                self.looks_left = self.looks_left.saturating_sub(1);
-                Ok(json!({"status": {"state": state}}))
-            }
-            other => panic!("no manager knows {other:?}"),
-        }
     }
 }
 

@@ -127,7 +127,11 @@ fn begin(fs: &Fs<'_>, object: &str, new: NewClone<'_>) -> Result<()> {
     match fs.subvolumes().begin_clone(object, new)? {
         Begun::Yes | Begun::NotYet => Ok(()),
         Begun::NoGroup => fs.subvolumes().ensure_group(),
-        Begun::NoSource => Err(Error::not_found("its source was deleted meanwhile")),
+        // Another controller that has taken the entry over may have finished the copy, and tidied up.
+        Begun::NoSource => match fs.subvolumes().clone_state(object)? {
+            CloneState::Absent => Err(Error::not_found("its source was deleted meanwhile")),
+            _ => Ok(()),
+        },
     }
 }
 

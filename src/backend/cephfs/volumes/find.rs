@@ -89,8 +89,8 @@ pub(crate) fn volume(fs: &Fs<'_>, object: &str, entry: &Entry) -> Volume {
 }
 
 impl Found {
-    /// The path that clients of this volume mount. None for the tree of a snapshot: its clients mount the whole
-    /// file system, and the path is that of the snapshot's source.
+    /// The path that clients of this volume mount. None for the tree of a snapshot: its clients mount the
+    /// whole file system, and the path is that of the snapshot's source.
     pub fn own_path(&self) -> Option<&str> {
         let shares = self.entry.as_ref().is_some_and(|entry| entry.shares.is_some());
         (!shares).then_some(&self.subvolume.path)

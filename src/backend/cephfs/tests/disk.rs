@@ -1,0 +1,65 @@
+//! A subvolume in memory, and what the manager does with it.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::fake::MOST_SNAPSHOTS;
+
+/// A subvolume.
+#[derive(Default)]
+pub(super) struct Disk {
+    pub size: u64,
+    pub uuid: String,
+    pub snapshots: BTreeSet<String>,
+    /// Only its snapshots are left.
+    pub is_retained: bool,
+    /// How many more times the manager says that a clone is not complete.
+    pub looks_left: usize,
+}
+
+impl Disk {
+    pub fn carry_out(
+        &mut self,
+        prefix: &str,
+        (group, name): (&str, &str),
+        snapshot: &str,
+        number: &dyn Fn(&str) -> u64,
+    ) -> Result<Value, (i32, String)> {
+        let absent = |what: &str| Err((libc::ENOENT, format!("Error ENOENT: {what} does not exist")));
+        match prefix {
+            "fs subvolume info" if self.is_retained => Ok(json!({"state": "snapshot-retained"})),
+            "fs subvolume info" => {
+                let path = format!("/volumes/{group}/{name}/{}", self.uuid);
+                Ok(json!({"state": "complete", "path": path, "bytes_quota": self.size, "data_pool": "data"}))
+            }
+            "fs subvolume rm" => {
+                self.is_retained = true;
+                Ok(Value::Null)
+            }
+            "fs subvolume resize" => {
+                self.size = number("new_size");
+                Ok(Value::Null)
+            }
+            "fs subvolume snapshot create" if self.snapshots.len() == MOST_SNAPSHOTS => {
+                Err((libc::EMLINK, "Error EMLINK: error in mkdir".into()))
+            }
+            "fs subvolume snapshot create" => {
+                self.snapshots.insert(snapshot.to_string());
+                Ok(Value::Null)
+            }
+            "fs subvolume snapshot info" if self.snapshots.contains(snapshot) => Ok(json!({})),
+            "fs subvolume snapshot rm" if self.snapshots.remove(snapshot) => Ok(Value::Null),
+            "fs subvolume snapshot info" | "fs subvolume snapshot rm" => absent("snapshot"),
+            "fs subvolume snapshot ls" => {
+                Ok(self.snapshots.iter().map(|name| json!({ "name": name })).collect())
+            }
+            "fs clone status" => {
+                let state = if self.looks_left == 0 { "complete" } else { "in-progress" };
+                self.looks_left = self.looks_left.saturating_sub(1);
+                Ok(json!({"status": {"state": state}}))
+            }
+            other => panic!("no manager knows {other:?}"),
+        }
+    }
+}
