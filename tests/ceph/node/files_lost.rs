@@ -96,6 +96,15 @@ fn retried(mut call: impl FnMut() -> Answer<()>, what: &str) {
     }
 }
 
+/// Takes the volumes back from all nodes, and deletes them.
+fn take_back(it: &Nodes, ids: &[String]) {
+    for id in ids {
+        it.controller.client().controller_unpublish_volume(&unpublish_from(id, "")).expect("take back");
+        it.controller.client().delete_volume(&delete(id)).expect("delete");
+    }
+    it.group.await_empty();
+}
+
 /// Unpublishes and unstages a volume while its MDS stands still, and kills the daemon meanwhile.
 fn kill_while_unmounting(it: &mut Nodes, used: &str, other: &str) {
     let (client, target, at) = (it.nodes[0].client(), it.path(0, "target"), it.path(0, "stage"));
@@ -166,11 +175,7 @@ fn an_mds_that_stands_still_stops_no_other_volume() {
         it.unmount(&used, 0, "target");
         assert!(!is_mounted(&it.path(0, "new")));
         assert_eq!(processes(&it, 0), [""; 0]);
-        for id in [&used, &new, &other] {
-            it.controller.client().controller_unpublish_volume(&unpublish_from(id, "")).expect("take back");
-            it.controller.client().delete_volume(&delete(id)).expect("delete");
-        }
-        it.group.await_empty();
+        take_back(&it, &[used, new, other]);
     }
 }
 
