@@ -1,6 +1,7 @@
 //! The free space of pools.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -8,6 +9,10 @@ use super::{Door, question};
 use crate::backend::ceph::read;
 use crate::error::Result;
 use crate::exec::Class;
+
+/// How long the manager may need to count a new pool, and how often to look.
+const COUNTED_WITHIN: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// The space that is left in a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +66,20 @@ impl Door<'_> {
 
     /// The free space in one pool; None if there is no such pool.
     pub fn free_space(&self, pool: &str) -> Result<Option<FreeSpace>> {
-        Ok(self.usage(&format!("pool {pool}"))?.get(pool).copied())
+        let look = || Ok(self.usage(&format!("pool {pool}"))?.get(pool).copied());
+        match look()? {
+            None if self.has_pool(pool)? => {
+                self.call.wait_for("the manager to count a new pool", COUNTED_WITHIN, PAUSE, look)
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// Whether the pool exists: the manager counts a new one seconds later.
+    fn has_pool(&self, pool: &str) -> Result<bool> {
+        let output = self.ask(Class::Question, &[question("osd pool ls", None)]);
+        let output = output.map_err(|failure| failure.into_error("list the pools"))?;
+        Ok(read::<Vec<String>>("ceph osd pool ls", &output.stdout)?.iter().any(|it| it == pool))
     }
 
     /// `ceph df detail`: one process shows space, use and quotas of all pools. max_avail is 0 if OSDs are
