@@ -212,8 +212,8 @@ fn comments_fit_into_a_line() {
 /// - 33 100: snapshots and copies of CephFS volumes; what was removed by hand leaves the lists.
 /// - 33 800: owners and mount groups; topology, clients and lost nodes of CephFS.
 /// - 34 150: CephFS volumes that share a snapshot.
-/// - 34 450: ceph-fuse; dead mounts of CephFS are told and made anew, and silent ones unmounted by force.
-const BUDGET: usize = 34_450;
+/// - 34 500: ceph-fuse; dead mounts of CephFS are told and made anew, and silent ones unmounted by force.
+const BUDGET: usize = 34_500;
 
 #[test]
 fn the_product_stays_within_its_budget() {
