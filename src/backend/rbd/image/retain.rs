@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::header_lock::deletion_lock::{self, Acquired, DeletionLock};
+use crate::backend::rbd::image::internal;
 use crate::backend::rbd::image::parent::{check_parent_later, check_retained_in};
 use crate::backend::rbd::image::remove::{is_large, remove_for_good, remove_left_over};
 use crate::backend::rbd::image::rename::{Named, ensure_renamed, find_by_own_name};
@@ -87,7 +88,11 @@ pub(crate) fn remove_retained(pool: &Pool<'_>, image: &str) -> Result<()> {
 
 /// Removes an image, or the rest of one, if it is retained and nothing needs it. A large image gets a job of
 /// its own, so no small one waits for it.
+///
+/// One caller at a time looks and removes: the lock of a second one would make the header object anew after
+/// the first has removed the image, and a crash then would leave that object.
 pub(crate) fn check_retained(pool: &Pool<'_>, image: &str) -> Result<Checked> {
+    let _working = internal::lock(pool, &names::retained(image))?;
     match pool.info(ImageRef::Id(image))? {
         None => remove_headless(pool, &names::retained(image)).map(|()| Checked::Settled),
         Some(info) if !is_unneeded(pool, &info)? => Ok(Checked::Settled),

@@ -3,9 +3,13 @@
 use std::sync::mpsc;
 
 use crate::backend::Deleted;
+use crate::backend::rbd::image::internal;
+use crate::backend::rbd::image::retain::check_retained;
 use crate::backend::rbd::jobs::Job;
+use crate::backend::rbd::names;
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
+use crate::dispatch::Call;
 use crate::error::Kind;
 use crate::jobs::RETRY;
 
@@ -85,6 +89,22 @@ fn a_retained_image_that_is_open_goes_later() {
         do_jobs_due_within(&rbd, RETRY);
         assert_eq!(cluster.dump(), "");
     }
+}
+
+#[test]
+fn a_retained_image_is_removed_by_one_at_a_time() {
+    let (cluster, rbd, id) = with_volume(1);
+    let (taken, image) = (snapshot(&rbd, &id, "s").unwrap().id, id.incarnation.clone().unwrap());
+    delete(&rbd, &id).unwrap();
+    let (call, late) = (call(), Call::new("test", || true));
+    let working = internal::lock(&rbd.context.pool(&call, &cluster.at()), &names::retained(&image)).unwrap();
+    cluster.forget_steps();
+    let refused = check_retained(&rbd.context.pool(&late, &cluster.at()), &image).unwrap_err();
+    assert_eq!((refused.kind(), words(&cluster)), (Kind::Timeout, vec![]));
+    drop(working);
+    delete_snapshot(&rbd, &taken).unwrap();
+    do_jobs(&rbd);
+    assert_eq!(cluster.dump(), "");
 }
 
 #[test]

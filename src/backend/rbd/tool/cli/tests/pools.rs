@@ -88,5 +88,18 @@ fn a_default_data_pool_that_is_not_there_is_not_the_requests_fault() {
 fn a_pool_that_is_not_there_has_no_room() {
     let it = Fixture::new();
     it.prints("ceph df detail --format=json", &usage("data", r#""stored":1,"max_avail":4000"#));
+    it.prints("ceph osd pool ls --format=json", r#"["data"]"#);
     assert_error(it.free_space(&it.call, &it.at, "other"), Kind::Precondition, &["no pool \"other\""]);
+}
+
+#[test]
+fn the_manager_is_awaited_that_counts_a_new_pool_later() {
+    let it = Fixture::new();
+    let counted = usage("data", r#""stored":1,"max_avail":4000"#);
+    it.prints("ceph df detail --format=json", r#"{"pools":[]}"#);
+    it.prints("ceph osd pool ls --format=json", r#"["data"]"#);
+    for counted in [r#"{"pools":[]}"#, &counted] {
+        it.prints("ceph df detail --format=json", counted);
+    }
+    assert_eq!(it.free_space(&it.call, &it.at, "data").unwrap().available, 4000);
 }
