@@ -15,6 +15,7 @@ mod cephfs;
 mod cephfs_clients;
 mod cephfs_refusals;
 mod cephfs_shares;
+mod cephfs_v0;
 mod cluster;
 mod clusters;
 mod controllers;

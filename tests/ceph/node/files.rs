@@ -12,7 +12,7 @@ use crate::support::client::Answer;
 use crate::support::group::Group;
 use crate::support::machine::{is_mounted, owner, run, text, write_as};
 use crate::support::requests::*;
-use crate::support::{Code, Daemon, MIB, refused};
+use crate::support::{Code, Daemon, MIB, cluster, refused};
 
 /// Two nodes, and a controller apart from them.
 pub struct Nodes {
@@ -274,6 +274,26 @@ fn what_cannot_be_mounted_is_said() {
     refused(gone, Code::NOT_FOUND, &[&path]);
     it.nodes[0].assert_node_is_clean();
     it.group.await_empty();
+}
+
+/// The user of the node may mount another group only.
+#[test]
+fn a_node_without_rights_to_the_path_is_told_which_it_needs() {
+    let cluster = cluster();
+    let (user, keyring) = ("cephlet-narrow", cluster.keyring("cephlet-narrow"));
+    let rights = ["mon", "allow r", "mds", "allow rw path=/volumes/another", "osd", "allow rw pool=fs-data"];
+    let made = cluster.ceph(&[&["auth", "get-or-create", &format!("client.{user}")], &rights[..]].concat());
+    fs::write(keyring, made).expect("write the keyring");
+    let it = Nodes::of("cephlet-fs", [user, "cephlet-fs-node"]);
+    let id = it.make("refused", 16, &many());
+    let path = it.group.info(&id)["path"].as_str().expect("a path").to_string();
+    let told = ["client.cephlet-narrow", &path, "mds 'allow rw path="];
+    refused(it.mount(&id, 0, &many(), "target"), Code::UNAUTHENTICATED, &told);
+    it.nodes[0].assert_node_is_clean();
+    it.mount(&id, 1, &many(), "target").expect("a node with the rights");
+    it.unmount(&id, 1, "target");
+    it.controller.client().controller_unpublish_volume(&unpublish_from(&id, "")).expect("take back");
+    it.delete(&id);
 }
 
 /// Writes a MiB or more to each of these files of a volume, which say their names.

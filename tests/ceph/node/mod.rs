@@ -9,6 +9,7 @@ mod fences;
 mod files;
 mod files_fuse;
 mod files_lost;
+mod files_v0;
 mod hangs;
 mod life;
 mod lost_nodes;

@@ -6,7 +6,6 @@
 //! removed: from then on the ID means nothing, and the sweep finishes what a crash leaves. The claim goes
 //! after the subvolume, and the entry last.
 
-use crate::backend::Deleted;
 use crate::backend::ceph::claim::Claim;
 use crate::backend::ceph::locks::LockTarget;
 use crate::backend::ceph::publication::deletion::{Acquired, is_published};
@@ -16,7 +15,8 @@ use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::volumes::copy;
 use crate::backend::cephfs::volumes::find::find;
 use crate::backend::cephfs::volumes::share;
-use crate::error::{Error, Kind, Result};
+use crate::backend::types::{Deleted, needed_by};
+use crate::error::Result;
 use crate::ids::{self, VolumeId};
 
 /// Deletes a volume that is not in use, or finishes its deletion.
@@ -49,9 +49,10 @@ pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId, snapshots_may_outlive: bool) ->
 }
 
 fn refuse_snapshots(fs: &Fs<'_>, object: &str) -> Result<()> {
-    match fs.subvolumes().snapshots(object)?.is_empty() {
+    let snapshots = fs.subvolumes().snapshots(object)?;
+    match snapshots.is_empty() {
         true => Ok(()),
-        false => Err(Error::new(Kind::HasSnapshots, "it has snapshots: delete them first")),
+        false => Err(needed_by(&snapshots.iter().map(String::as_str).collect::<Vec<_>>())),
     }
 }
 

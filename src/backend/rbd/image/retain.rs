@@ -18,6 +18,7 @@ use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
 use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::names::{self, OBJECT_KEY};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed, RemovedByNumber, SnapshotInfo};
+use crate::backend::types::needed_by;
 use crate::error::{Error, Result};
 use crate::jobs::{RETRY, Requeue};
 
@@ -199,8 +200,5 @@ pub(crate) fn refuse_needed(snapshots: &[SnapshotInfo]) -> Result<()> {
     if live.is_empty() {
         return Ok(());
     }
-    Err(Error::has_snapshots(format!(
-        "its storage cannot be freed, it has the snapshots {}: delete them first",
-        live.join(", ")
-    )))
+    Err(needed_by(&live))
 }
