@@ -1,9 +1,9 @@
 //! The daemon on a real Ceph cluster: the one in CLUSTER_DIR, or one that is started for these tests.
 //!
-//!     packaging/cargo test --test ceph -- --skip node:: --skip bare::
+//!     packaging/cargo test --test ceph -- --skip node:: --skip bare:: --skip systemd::
 //!
-//! `node` and `bare` map images with the kernel's driver and run in the VM of `tests/vm/run`; elsewhere each
-//! of their tests fails.
+//! `node`, `bare` and `systemd` use the kernel's drivers and run in the VM of `tests/vm/run`; elsewhere each of
+//! their tests fails.
 
 #![allow(clippy::disallowed_methods, reason = "the rules are the product's")]
 
@@ -38,6 +38,7 @@ mod replication;
 mod secrecy;
 mod session;
 mod shared;
+mod systemd;
 mod topology;
 mod trash;
 mod unreachable;

@@ -31,7 +31,7 @@ pub mod volume;
 pub use client::{Client, Failure, refused};
 pub use cluster::{Cluster, cluster};
 pub use corner::{Corner, await_that, object_of};
-pub use daemon::{Daemon, Setup};
+pub use daemon::{Daemon, Setup, binary};
 pub use group::Group;
 pub use grpcio::RpcStatusCode as Code;
 pub use place::Place;

@@ -18,7 +18,7 @@ use crate::support::requests::*;
 use crate::support::{Client, Code, Corner, Daemon, Group, LONG_PATIENCE, MIB, Place, is_full};
 
 /// How many volumes live at once.
-const VOLUMES: usize = 8;
+const VOLUMES: usize = 24;
 /// How often one daemon loses its session. After more within a minute it starts no other for a while.
 const KILLS_OF_A_DAEMON: usize = 4;
 /// The steps of a life.
