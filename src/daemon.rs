@@ -97,7 +97,7 @@ struct Daemon {
 impl Daemon {
     fn start(config: &Config) -> Result<Self> {
         #[cfg(feature = "crash-points")]
-        crate::sys::crash::arm(config.crash_at);
+        crate::sys::crash::arm(config.crash_at, &config.runtime_dir);
         // Before any thread starts, so that directories above targets get the modes of `mkdir -p`.
         crate::sys::process::set_usual_umask();
         // Before any thread starts, so that every thread has the signals blocked or handled.

@@ -45,7 +45,7 @@ pub(super) fn remember_name(config: &Config, layout: &Layout, node: &NodeName) -
 /// directory remembers a name.
 pub fn rename_node(config: &Config, new: &str) -> Result<String> {
     #[cfg(feature = "crash-points")]
-    crate::sys::crash::arm(config.crash_at);
+    crate::sys::crash::arm(config.crash_at, &config.runtime_dir);
     ids::refuse_node(new).map_err(|wrong| Error::invalid(format!("node name {new:?}: {wrong}")))?;
     let layout = Layout::new(config);
     let Some(_lock) = try_lock_state(&layout)? else {

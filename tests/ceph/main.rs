@@ -2,8 +2,8 @@
 //!
 //!     packaging/cargo test --test ceph -- --skip node:: --skip bare:: --skip systemd::
 //!
-//! `node`, `bare` and `systemd` use the kernel's drivers and run in the VM of `tests/vm/run`; elsewhere each of
-//! their tests fails.
+//! `node`, `bare` and `systemd` use the kernel's drivers and run in the VM of `tests/vm/run`; elsewhere each
+//! of their tests fails.
 
 #![allow(clippy::disallowed_methods, reason = "the rules are the product's")]
 

@@ -32,8 +32,9 @@ fn systemctl(verb: &str) {
     run_within(LONG_PATIENCE, "systemctl", &[verb, "cephlet.service"]);
 }
 
+/// The variables of the tests are no settings of cephlet.
 fn cephlet(arguments: &[&str]) -> String {
-    run_within(LONG_PATIENCE, "cephlet", arguments).trim().to_string()
+    run_within(LONG_PATIENCE, "env", &[&["--unset=CEPHLET_BINARY", "cephlet"], arguments].concat())
 }
 
 /// Kills the daemon, and waits for the unit to start another.

@@ -132,7 +132,7 @@ impl Place for Group {
     const TOOLS: &'static [&'static str] = &["ceph", "rados"];
     const CHANGES: &'static [&'static str] =
         &["create", "clone", "rm", "resize", "setomapval", "rmomapkey", "lock get", "lock break"];
-    const SWEPT: &'static str = " listomapvals ";
+    const SWEPT: &'static str = ": its file systems are swept";
     const REQUESTS: usize = 8;
     const KILLS: usize = 30;
 

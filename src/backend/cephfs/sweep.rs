@@ -38,7 +38,7 @@ pub(crate) fn sweep_later(context: &Arc<Context>, queue: &JobQueue) {
 
 /// Sweeps the file systems of a cluster.
 pub(crate) fn sweep(context: &Context, call: &Call, cluster: Arc<Cluster>) -> Result<()> {
-    let access = ClusterAccess::new(cluster, &Secrets::default())?;
+    let (name, access) = (cluster.name.clone(), ClusterAccess::new(cluster, &Secrets::default())?);
     try_each(context.file_systems(call, &access)?.iter(), |file_system| {
         let root = context.at(call, access.clone(), file_system.clone(), "");
         let mut groups: BTreeMap<String, Vec<(String, Entry)>> = BTreeMap::new();
@@ -48,7 +48,9 @@ pub(crate) fn sweep(context: &Context, call: &Call, cluster: Arc<Cluster>) -> Re
             }
         }
         try_each(groups, |(group, entries)| sweep_group(&root.in_group(&group), &entries))
-    })
+    })?;
+    log::debug!("cluster {name:?}: its file systems are swept");
+    Ok(())
 }
 
 /// Sweeps a group. The manager is asked for its subvolumes after the index was read, so a volume that is made

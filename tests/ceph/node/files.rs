@@ -9,6 +9,7 @@ use cephlet::proto::csi_v1 as wire;
 use protobuf::MessageField;
 
 use crate::support::client::Answer;
+use crate::support::corner::entry;
 use crate::support::group::Group;
 use crate::support::machine::{is_mounted, owner, run, text, write_as};
 use crate::support::requests::*;
@@ -279,12 +280,16 @@ fn what_cannot_be_mounted_is_said() {
 /// The user of the node may mount another group only.
 #[test]
 fn a_node_without_rights_to_the_path_is_told_which_it_needs() {
-    let cluster = cluster();
-    let (user, keyring) = ("cephlet-narrow", cluster.keyring("cephlet-narrow"));
+    let mut it = Nodes::new();
+    let setup = it.group.setup();
+    let (keyring, clusters) = (setup.scratch.path("keyring"), setup.scratch.path("clusters.toml"));
     let rights = ["mon", "allow r", "mds", "allow rw path=/volumes/another", "osd", "allow rw pool=fs-data"];
-    let made = cluster.ceph(&[&["auth", "get-or-create", &format!("client.{user}")], &rights[..]].concat());
-    fs::write(keyring, made).expect("write the keyring");
-    let it = Nodes::of("cephlet-fs", [user, "cephlet-fs-node"]);
+    let made = [&["auth", "get-or-create", "client.cephlet-narrow"], &rights[..]].concat();
+    fs::write(&keyring, cluster().ceph(&made)).expect("write the keyring");
+    let entry = entry("main", cluster(), "cephlet-fs-node").replace("cephlet-fs-node", "cephlet-narrow");
+    let entry = entry.lines().filter(|line| !line.starts_with("keyring")).collect::<Vec<_>>().join("\n");
+    fs::write(clusters, format!("{entry}\nkeyring = {keyring:?}\n")).expect("write the file");
+    it.nodes[0] = setup.set("CEPHLET_SERVICES", "node").start();
     let id = it.make("refused", 16, &many());
     let path = it.group.info(&id)["path"].as_str().expect("a path").to_string();
     let told = ["client.cephlet-narrow", &path, "mds 'allow rw path="];

@@ -119,7 +119,11 @@ impl Scene {
         let tools = Toolbox::new(&node.scratch, ceph);
         let instance = node.scratch.path("").display().to_string().replace('/', "-");
         let controller = Setup::new().on(cluster(), "cephlet").set("CEPHLET_SERVICES", "controller");
-        let controller = controller.set("CEPHLET_INSTANCE", instance.trim_matches('-')).start();
+        let controller = controller.set("CEPHLET_INSTANCE", instance.trim_matches('-'));
+        // It stands for another machine, which is not cut off with this one: so are its tools, and no
+        // session.
+        let is_apart = matches!(turn, Turn::Alone(_));
+        let controller = if is_apart { controller.set("CEPHLET_SESSION", "off") } else { controller }.start();
         let node = node.on(cluster(), "cephlet-node").set("CEPHLET_SERVICES", "node");
         let node = change(node.with_tools(text(tools.path()))).start();
         Self { controller, node, tools, _turn: turn }
