@@ -156,6 +156,8 @@ impl Shared {
         let call = self.call(lane, &job.name);
         match catch_unwind(AssertUnwindSafe(|| (job.work)(&call))) {
             Ok(Ok(requeue)) => requeue,
+            // A stop breaks off what is under way. The next start sweeps.
+            Ok(Err(_)) if self.is_stopped() => Requeue::Never,
             Ok(Err(error)) => Self::failed(job, &error),
             Err(_) => {
                 log::error!("{}: cephlet has a defect, see above; it is left undone", job.name);

@@ -25,7 +25,9 @@ pub(crate) fn sweep_later(context: &Arc<Context>, queue: &JobQueue) {
         let Some(context) = weak.upgrade() else { return Ok(Requeue::Never) };
         for cluster in context.clusters.all().into_iter().filter(|cluster| cluster.credentials.is_some()) {
             let name = cluster.name.clone();
-            if let Err(error) = sweep(&context, call, cluster) {
+            if let Err(error) = sweep(&context, call, cluster)
+                && !call.progress().expired()
+            {
                 let seconds = context.timing.sweep_interval.as_secs();
                 log::warn!(
                     "sweep the file systems of cluster {name:?}: {error}; the next sweep is in {seconds} s"

@@ -57,7 +57,9 @@ pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Reque
 
 /// Looks for leftovers in a cluster. After a failure, the next look tries again.
 fn check_leftovers(context: &Context, call: &Call, cluster: &str) {
-    if let Err(error) = in_every_pool(context, call, cluster, remove_leftovers) {
+    if let Err(error) = in_every_pool(context, call, cluster, remove_leftovers)
+        && !call.progress().expired()
+    {
         log::warn!("{error}; the next look is in {} s at most", context.timing.sweep_interval.as_secs());
     }
 }
