@@ -266,7 +266,8 @@ fn a_volume_with_snapshots_in_use_is_refused() {
 /// from a live one.
 #[test]
 fn an_image_that_a_dead_client_seems_to_have_open_is_removed_once_that_is_forgotten() {
-    let (cluster, rbd, id) = with_volume(1);
+    let (cluster, _, id) = with_volume(1);
+    let rbd = patient_controller(&cluster, ONE, Timing { removal_repeats: SOON, ..timing() });
     cluster.watch(&cluster.at(), &id.object, "10.0.0.1:0/1");
     // The steps: the lock, the look-up, and two refused removals, each with a look at the clients.
     cluster.on_step(6, |cluster| cluster.unwatch("10.0.0.1:0/1"));
