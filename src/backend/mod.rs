@@ -100,11 +100,29 @@ pub trait Backend: Send + Sync {
     }
 }
 
+/// A volume's name in the request that made it, and where to look for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Named<'a> {
+    /// Part of every derived name.
+    pub instance: &'a str,
+    /// The name.
+    pub name: &'a str,
+    /// As for a new volume. They name the places to look at.
+    pub parameters: &'a Map,
+}
+
 /// The volumes of a backend: the controller's work on them.
 pub trait Volumes {
     /// The ID with its incarnation, which is looked up if the ID has none and the backend knows incarnations.
     /// None if there is no such volume. An ID with an incarnation is returned without a look.
     fn resolve(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<VolumeId>>;
+
+    /// The volumes of this name, in the places that the parameters name, or else where a volume without
+    /// parameters would be made.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the parameters are not for this backend.
+    fn named(&self, call: &Call, name: &Named<'_>) -> Result<Vec<VolumeId>>;
 
     /// Whether the source of a copy is locked while the copy is made.
     fn locks_sources(&self) -> bool {

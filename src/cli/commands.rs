@@ -1,6 +1,6 @@
 //! The commands: what each takes, in the order in which the help shows them.
 
-use crate::cli::syntax::{Action, Command, Opt, flag, option, repeated};
+use crate::cli::syntax::{Action, Command, Opt, SNAPSHOT, VOLUME, flag, option, repeated};
 use crate::cli::{fence, identity, node, publish, replication, settings, snapshot, volume};
 
 const SECRETS: Opt = option("secrets", "FILE", "credentials as lines of KEY=VALUE; - reads standard input");
@@ -26,7 +26,7 @@ const MODES: &str = "\
 Access modes: single-node-writer, single-node-reader-only, multi-node-reader-only, multi-node-single-writer,
 multi-node-multi-writer, single-node-single-writer, single-node-multi-writer.";
 
-const VOLUME: &str = "\
+const VOLUME_JSON: &str = "\
 id, size_bytes, context {}, source {kind, id} or null, topology [{}], published_nodes [],
 condition {abnormal, message} or null";
 
@@ -38,7 +38,7 @@ const VOLUME_HERE: &str = "\
 as in volume create, and targets [] (where it is published on this node),
 usage {total_bytes, used_bytes, available_bytes} or null";
 
-const SNAPSHOT: &str = "id, volume_id, size_bytes, created (UTC, ISO 8601) or null, ready";
+const SNAPSHOT_JSON: &str = "id, volume_id, size_bytes, created (UTC, ISO 8601) or null, ready";
 
 /// A command without words or options of its own.
 const fn plain(
@@ -108,8 +108,8 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
             MUTABLE,
             repeated("domain", "LABEL=VALUE", "in this domain: zone=eu-1; repeated, in one of these"),
             repeated("prefer", "LABEL=VALUE", "in this domain if it has a pool; repeated, in this order"),
-            option("from-snapshot", "ID", "begin as a copy of this snapshot"),
-            option("from-volume", "ID", "begin as a copy of this volume"),
+            option("from-snapshot", SNAPSHOT, "begin as a copy of this snapshot"),
+            option("from-volume", VOLUME, "begin as a copy of this volume"),
             SECRETS,
         ],
         notes: &[
@@ -117,14 +117,14 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
             MODES,
             "The same name with the same settings is the same volume: a repeated create prints the same ID.",
         ],
-        json: VOLUME,
+        json: VOLUME_JSON,
         action: Action::Ask(volume::create),
     },
     plain("volume list", "list the volumes", &[], VOLUMES, Action::Ask(volume::list)),
     Command {
         name: "volume show",
         about: "show a volume",
-        words: &["ID"],
+        words: &[VOLUME],
         options: &[],
         notes: &[],
         json: VOLUME_HERE,
@@ -133,7 +133,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
     Command {
         name: "volume expand",
         about: "make a volume larger, and its file system where it is mounted",
-        words: &["ID"],
+        words: &[VOLUME],
         options: &[
             option("size", "SIZE", "at least this large; required"),
             option("limit", "SIZE", "at most this large"),
@@ -151,7 +151,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
     Command {
         name: "volume modify",
         about: "change settings of a volume, also while it is used",
-        words: &["ID"],
+        words: &[VOLUME],
         options: &[MUTABLE, SECRETS],
         notes: &[
             "For RBD these are limits: iops, readIops, writeIops, bps, readBps, writeBps; 0 takes one away.",
@@ -162,7 +162,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
     Command {
         name: "volume publish",
         about: "attach a volume to this node and mount it at a path",
-        words: &["ID", "PATH"],
+        words: &[VOLUME, "PATH"],
         options: &[
             flag("read-only", "only for reading"),
             BLOCK,
@@ -183,7 +183,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
     Command {
         name: "volume unpublish",
         about: "unmount a volume from a path and, if that was its last use on this node, detach it",
-        words: &["ID", "PATH"],
+        words: &[VOLUME, "PATH"],
         options: &[SECRETS],
         notes: &["A path where the volume is not published is unpublished, also after a reboot."],
         json: "id, target_path, detached (whether nothing on this node uses the volume any more)",
@@ -192,7 +192,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
     Command {
         name: "volume reclaim",
         about: "take a volume back from a node, where its orchestrator does not",
-        words: &["ID", "NODE"],
+        words: &[VOLUME, "NODE"],
         options: &[SECRETS],
         notes: &[
             "This is ControllerUnpublishVolume. It unmounts nothing: unpublish the volume on the node first, if \
@@ -205,7 +205,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
     Command {
         name: "volume delete",
         about: "delete a volume that nobody uses",
-        words: &["ID"],
+        words: &[VOLUME],
         options: &[SECRETS],
         notes: &["A volume that is not there is deleted."],
         json: "id",
@@ -214,17 +214,17 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
     Command {
         name: "snapshot create",
         about: "take a snapshot of a volume and print its ID",
-        words: &["VOLUME", "NAME"],
-        options: &[repeated("parameter", "KEY=VALUE", "a setting of the storage; may be repeated"), SECRETS],
+        words: &[VOLUME, "NAME"],
+        options: &[SECRETS],
         notes: &["The same name and volume is the same snapshot: a repeated create prints the same ID."],
-        json: SNAPSHOT,
+        json: SNAPSHOT_JSON,
         action: Action::Ask(snapshot::create),
     },
     Command {
         name: "snapshot list",
         about: "list the snapshots",
         words: &[],
-        options: &[option("volume", "ID", "only those of this volume"), SECRETS],
+        options: &[option("volume", VOLUME, "only those of this volume"), SECRETS],
         notes: &[],
         json: SNAPSHOTS,
         action: Action::Ask(snapshot::list),
@@ -232,16 +232,16 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
     Command {
         name: "snapshot show",
         about: "show a snapshot",
-        words: &["ID"],
+        words: &[SNAPSHOT],
         options: &[SECRETS],
         notes: &[],
-        json: SNAPSHOT,
+        json: SNAPSHOT_JSON,
         action: Action::Ask(snapshot::show),
     },
     Command {
         name: "snapshot delete",
         about: "delete a snapshot",
-        words: &["ID"],
+        words: &[SNAPSHOT],
         options: &[SECRETS],
         notes: &["A snapshot that is not there is deleted."],
         json: "id",
@@ -292,7 +292,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
     Command {
         name: "replication enable",
         about: "copy a volume to the other site from now on",
-        words: &["ID"],
+        words: &[VOLUME],
         options: &[
             option(
                 "mode",
@@ -311,7 +311,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
     Command {
         name: "replication disable",
         about: "copy a volume no more, and delete the copy",
-        words: &["ID"],
+        words: &[VOLUME],
         options: &[
             flag("force", "make a copy that is cut off from its primary a volume of its own"),
             SECRETS,
@@ -325,7 +325,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
     Command {
         name: "replication promote",
         about: "take a volume over: make the copy here the primary",
-        words: &["ID"],
+        words: &[VOLUME],
         options: &[
             flag("force", "although the other site has not given it up: it is lost"),
             flag("accept-loss", "with --force: although more is lost than the newest copy"),
@@ -341,7 +341,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
     Command {
         name: "replication demote",
         about: "give a volume up here, so that it can be promoted at the other site",
-        words: &["ID"],
+        words: &[VOLUME],
         options: &[
             flag(
                 "force",
@@ -359,7 +359,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
     Command {
         name: "replication resync",
         about: "ask whether a copy is up to date, or make one anew that cannot follow",
-        words: &["ID"],
+        words: &[VOLUME],
         options: &[flag("force", "throw away what is here, and copy it anew from the primary"), SECRETS],
         notes: &["With --force it may be repeated until the copy is up to date: it is begun only once."],
         json: "id, ready",
@@ -368,7 +368,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
     Command {
         name: "replication status",
         about: "show how the copying of a primary volume is doing",
-        words: &["ID"],
+        words: &[VOLUME],
         options: &[SECRETS],
         notes: &[],
         json: "status (healthy, degraded, error), message; last_sync (UTC, ISO 8601), last_sync_seconds and \
@@ -378,7 +378,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
     Command {
         name: "replication destination",
         about: "print the ID that a volume has at the other site",
-        words: &["ID"],
+        words: &[VOLUME],
         options: &[SECRETS],
         notes: &[],
         json: "id",

@@ -3,14 +3,17 @@
 use std::collections::{HashMap, VecDeque};
 
 use parking_lot::Mutex;
+use protobuf::Message;
 
 use crate::cli::commands::COMMANDS;
 use crate::cli::failure::CliResult;
+use crate::cli::names;
 use crate::cli::plugin::Plugin;
 use crate::cli::report::Report;
 use crate::cli::syntax::{self, Action, Command, Parsed};
 use crate::error::{Error, Result};
 use crate::grpc::proto::Rpc;
+use crate::grpc::proto::cephlet_operator_v1::{FindByNameRequest, FindByNameResponse};
 
 /// Answers every rpc with the reply that a test has set, else with an empty message, and keeps the requests.
 #[derive(Default)]
@@ -34,9 +37,11 @@ impl Fake {
         self
     }
 
-    /// Which rpcs were called, in order, without their services.
+    /// Which rpcs were called, in order, without their services; except for questions about names.
     pub fn asked(&self) -> Vec<&'static str> {
-        self.asked.lock().iter().map(|(path, _)| path.rsplit('/').next().unwrap_or(path)).collect()
+        let asked = self.asked.lock();
+        let others = asked.iter().map(|(path, _)| *path).filter(|path| *path != FindByNameRequest::PATH);
+        others.map(|path| path.rsplit('/').next().unwrap_or(path)).collect()
     }
 
     /// The last request of its type.
@@ -50,19 +55,30 @@ impl Fake {
 
 impl Plugin for Fake {
     fn send(&self, path: &'static str, request: Vec<u8>) -> Result<Vec<u8>> {
-        self.asked.lock().push((path, request));
+        self.asked.lock().push((path, request.clone()));
         let mut replies = self.replies.lock();
-        let Some(queue) = replies.get_mut(path) else { return Ok(Vec::new()) };
+        let Some(queue) = replies.get_mut(path) else { return Ok(usual(path, &request)) };
         let reply = if queue.len() > 1 { queue.pop_front() } else { queue.front().cloned() };
         reply.expect("a queue is never empty")
     }
 }
 
+/// The reply where a test has set none: a name is its own ID, and all else is empty.
+fn usual(path: &str, request: &[u8]) -> Vec<u8> {
+    if path != FindByNameRequest::PATH {
+        return Vec::new();
+    }
+    let asked = FindByNameRequest::parse_from_bytes(request).expect("a request");
+    FindByNameResponse { id: asked.text, ..Default::default() }
+        .write_to_bytes()
+        .expect("a message can be encoded")
+}
+
 /// Runs a command line against `fake`.
 pub fn run(fake: &Fake, line: &str) -> CliResult<Report> {
     let parsed = syntax::parse(COMMANDS, line.split_whitespace().map(Into::into).collect())?;
-    let Parsed::Run(Command { action: Action::Ask(ask), .. }, given) = parsed else {
+    let Parsed::Run(command @ Command { action: Action::Ask(ask), .. }, given) = parsed else {
         panic!("{line:?} does not ask the daemon")
     };
-    ask(fake, &given)
+    ask(fake, &names::resolve(fake, command, given)?)
 }

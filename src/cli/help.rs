@@ -4,6 +4,11 @@ use crate::cli::commands::COMMANDS;
 use crate::cli::failure::STATUSES;
 use crate::cli::syntax::{Action, CLIENT, Command, Opt};
 
+/// What the words of most commands may be.
+const NAMES: &str = "\
+VOLUME is the name of a volume, or its ID; SNAPSHOT is VOLUME@NAME, or its ID. A name is looked for where volumes without
+parameters are made, and elsewhere with --parameter.";
+
 /// The help on a command, on a group of commands, or on all for the empty topic.
 pub fn help(topic: &str) -> String {
     match COMMANDS.iter().find(|command| command.name == topic) {
@@ -40,14 +45,18 @@ fn on_group(topic: &str) -> String {
 }
 
 fn on_command(command: &Command) -> String {
-    let options = if command.options.is_empty() { "" } else { " [OPTIONS]" };
+    let lines: Vec<_> = command.options().map(line).collect();
+    let options = if lines.is_empty() { "" } else { " [OPTIONS]" };
     let mut sections =
         vec![format!("usage: cephlet {}{options}\n\n{}", call(command), sentence(command.about))];
-    if !command.options.is_empty() {
-        sections.push(section("options", command.options.iter().map(line)));
+    if !lines.is_empty() {
+        sections.push(section("options", lines.into_iter()));
     }
     if matches!(command.action, Action::Ask(_)) {
         sections.push(section("options of the commands that ask the daemon", CLIENT.iter().map(line)));
+    }
+    if command.takes_names() {
+        sections.push(NAMES.to_string());
     }
     sections.extend(command.notes.iter().map(ToString::to_string));
     if !command.json.is_empty() {
@@ -89,7 +98,7 @@ mod tests {
         for command in COMMANDS {
             let help = help(command.name);
             assert!(help.starts_with(&format!("usage: cephlet {}", command.name)), "{help}");
-            for option in command.options {
+            for option in command.options() {
                 assert!(help.contains(&format!("--{}", option.name)), "{}: {}", command.name, option.name);
             }
             let asks = matches!(command.action, Action::Ask(_));
@@ -114,7 +123,7 @@ mod tests {
     fn a_group_shows_its_own_commands() {
         let help = help("snapshot");
         assert!(help.starts_with("usage: cephlet snapshot COMMAND\n"), "{help}");
-        assert!(help.contains("snapshot delete ID") && !help.contains("volume publish"), "{help}");
+        assert!(help.contains("snapshot delete SNAPSHOT") && !help.contains("volume publish"), "{help}");
     }
 
     #[test]

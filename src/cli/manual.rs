@@ -40,19 +40,19 @@ fn sentence(words: &str) -> String {
     text(&format!("{first}{}{stop}", letters.as_str()))
 }
 
-fn options(options: &[Opt]) -> String {
+fn options(options: impl Iterator<Item = &'static Opt>) -> String {
     let item = |option: &Opt| {
         let value = option.value.map(|value| format!(" Ar {value}")).unwrap_or_default();
         format!(".It Fl \\-{}{value}\n{}\n", option.name.replace('-', "\\-"), sentence(option.about))
     };
-    format!(".Bl -tag -width Ds\n{}.El\n", options.iter().map(item).collect::<String>())
+    format!(".Bl -tag -width Ds\n{}.El\n", options.map(item).collect::<String>())
 }
 
-fn command(command: &Command) -> String {
+fn command(command: &'static Command) -> String {
     let words: String = command.words.iter().map(|word| format!(" Ar {word}")).collect();
     let mut page = format!(".It Cm {}{words}\n{}\n", command.name, sentence(command.about));
-    if !command.options.is_empty() {
-        page += &options(command.options);
+    if command.options().next().is_some() {
+        page += &options(command.options());
     }
     for note in command.notes {
         page += &format!(".Pp\n{}\n", text(note));
@@ -70,7 +70,7 @@ fn commands() -> String {
     format!(
         ".Bl -tag -width Ds\n{all}.El\n.Pp\nEvery command but\n.Cm serve , version\nand\n.Cm node rename\nasks \
          the daemon, and takes these options too:\n{}",
-        options(CLIENT)
+        options(CLIENT.iter())
     )
 }
 

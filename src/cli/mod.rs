@@ -14,6 +14,7 @@ mod help;
 mod identity;
 #[cfg(test)]
 mod manual;
+mod names;
 mod node;
 mod plugin;
 mod publish;
@@ -69,7 +70,10 @@ fn perform(parsed: Parsed) -> CliResult<ExitCode> {
         Action::Ask(ask) => {
             let report = match given.has("check") {
                 true => settings::check()?,
-                false => ask(&connect(command, &given)?, &given)?,
+                false => {
+                    let plugin = connect(command, &given)?;
+                    ask(&plugin, &names::resolve(&plugin, command, given.clone())?)?
+                }
             };
             report.notes.iter().for_each(|note| complain(note));
             print(&report.rendered(given.has("json")))

@@ -58,7 +58,6 @@ pub fn create(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let request = wire::CreateSnapshotRequest {
         source_volume_id: given.word(0).to_string(),
         name: given.word(1).to_string(),
-        parameters: values::pairs(given, "parameter")?,
         secrets: values::secrets(given)?,
         ..Default::default()
     };
@@ -133,15 +132,12 @@ mod tests {
             ..Default::default()
         };
         let fake = Fake::default().replies::<wire::CreateSnapshotRequest>(&reply);
-        let report = run(&fake, "snapshot create v1 nightly --parameter a=b").unwrap();
+        let report = run(&fake, "snapshot create v1 nightly").unwrap();
         assert_eq!(report.rendered(false), "s1\n");
         let json = json!({"id": "s1", "volume_id": "v1", "size_bytes": 1 << 30, "created": "2026-11-21T06:01:19Z", "ready": true});
         assert_eq!(report.json, json);
         let request: wire::CreateSnapshotRequest = fake.request();
-        assert_eq!(
-            (request.source_volume_id.as_str(), request.name.as_str(), request.parameters["a"].as_str()),
-            ("v1", "nightly", "b")
-        );
+        assert_eq!((request.source_volume_id.as_str(), request.name.as_str()), ("v1", "nightly"));
     }
 
     #[test]
@@ -187,14 +183,14 @@ mod tests {
         let reply =
             wire::GetSnapshotResponse { snapshot: MessageField::some(snapshot("s1")), ..Default::default() };
         let report =
-            run(&Fake::default().replies::<wire::GetSnapshotRequest>(&reply), "snapshot show s1").unwrap();
+            run(&Fake::default().replies::<wire::GetSnapshotRequest>(&reply), "snapshot show v1@s1").unwrap();
         assert!(
             report.text.starts_with("id:       s1\nvolume:   v1\nsize:     1 GiB (1073741824 bytes)\n"),
             "{}",
             report.text
         );
         let missing = Fake::default().refuses::<wire::GetSnapshotRequest>(Error::not_found("no"));
-        assert_eq!(run(&missing, "snapshot show s1").unwrap_err().exit_code(), 3);
+        assert_eq!(run(&missing, "snapshot show v1@s1").unwrap_err().exit_code(), 3);
     }
 
     #[test]
@@ -205,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_deletion_is_silent() {
-        let report = run(&Fake::default(), "snapshot delete s1").unwrap();
-        assert_eq!((report.text.as_str(), report.json), ("", json!({"id": "s1"})));
+        let report = run(&Fake::default(), "snapshot delete v1@s1").unwrap();
+        assert_eq!((report.text.as_str(), report.json), ("", json!({"id": "v1@s1"})));
     }
 }

@@ -10,6 +10,11 @@ use crate::cli::failure::{CliError, CliResult};
 use crate::cli::plugin::Plugin;
 use crate::cli::report::Report;
 
+/// A word, or the value of an option, that is the name of a volume or its ID.
+pub const VOLUME: &str = "VOLUME";
+/// The same for a snapshot: `VOLUME@NAME`, or its ID.
+pub const SNAPSHOT: &str = "SNAPSHOT";
+
 /// An option of a command.
 #[derive(Debug)]
 pub struct Opt {
@@ -43,7 +48,7 @@ pub struct Command {
     pub name: &'static str,
     /// What it does, in a line.
     pub about: &'static str,
-    /// The words that follow, all required: "ID", "PATH".
+    /// The words that follow, all required: [`VOLUME`], "PATH".
     pub words: &'static [&'static str],
     /// Its own options.
     pub options: &'static [Opt],
@@ -81,8 +86,25 @@ pub const CLIENT: &[Opt] = &[
     flag("json", "print JSON, for programs"),
 ];
 
+/// The option of every command that takes a volume or a snapshot and has no parameters of its own.
+const PLACE: Opt = repeated("parameter", "KEY=VALUE", "where the volume is: pool=fast; may be repeated");
+
+impl Command {
+    /// Whether it takes a volume or a snapshot.
+    pub fn takes_names(&self) -> bool {
+        self.words.iter().any(|word| [VOLUME, SNAPSHOT].contains(word))
+    }
+
+    /// Its own options, and [`PLACE`].
+    pub fn options(&self) -> impl Iterator<Item = &'static Opt> {
+        let has_parameters = self.options.iter().any(|option| option.name == PLACE.name);
+        let place: &[Opt] = if self.takes_names() && !has_parameters { &[PLACE] } else { &[] };
+        self.options.iter().chain(place)
+    }
+}
+
 /// What was given to a command.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Given {
     words: Vec<String>,
     options: Vec<(&'static str, String)>,
@@ -107,6 +129,28 @@ impl Given {
     /// All values of an option.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.options.iter().filter(move |(given, _)| *given == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The same with other words and values where `other` has one, which is asked with the name that the word
+    /// or value has in the help, and with what was given. Fails as `other` does.
+    pub fn replace(
+        mut self,
+        command: &Command,
+        other: impl Fn(&str, &str, &Self) -> CliResult<Option<String>>,
+    ) -> CliResult<Self> {
+        for (at, kind) in command.words.iter().enumerate() {
+            if let Some(word) = other(kind, self.word(at), &self)? {
+                self.words[at] = word;
+            }
+        }
+        for at in 0..self.options.len() {
+            let (name, given) = &self.options[at];
+            let kind = command.options().find(|option| option.name == *name).and_then(|it| it.value);
+            if let Some(value) = other(kind.unwrap_or_default(), given, &self)? {
+                self.options[at].1 = value;
+            }
+        }
+        Ok(self)
     }
 
     /// Refuses two options that contradict each other.
@@ -214,8 +258,8 @@ impl Reading {
 
     /// The option of this name. Before the command's name only the options of all commands are allowed.
     fn find(&self, name: &str) -> CliResult<&'static Opt> {
-        let own = self.command.map_or(&[] as &[Opt], |command| command.options);
-        let found = own.iter().chain(CLIENT).find(|option| option.name == name);
+        let own = self.command.into_iter().flat_map(Command::options);
+        let found = own.chain(CLIENT).find(|option| option.name == name);
         found.ok_or_else(|| self.usage(format!("there is no option --{name} here")))
     }
 
@@ -310,7 +354,7 @@ mod tests {
         );
         assert_eq!(refused("volum list"), "there is no command \"volum\"; see cephlet --help");
         assert_eq!(refused("volume make"), "there is no command \"volume make\"; see cephlet volume --help");
-        assert_eq!(refused("volume expand"), "ID is missing; see cephlet volume expand --help");
+        assert_eq!(refused("volume expand"), "VOLUME is missing; see cephlet volume expand --help");
         assert_eq!(refused("volume show a b"), "\"b\" is one word too many; see cephlet volume show --help");
         assert_eq!(
             refused("volume show a --size 1"),

@@ -36,7 +36,7 @@ fn a_creation_asks_for_what_the_options_say_and_prints_the_id() {
     let fake = Fake::default().replies::<wire::CreateVolumeRequest>(&created("v1"));
     let line = format!(
         "volume create web --size 1G --limit 2G --fs xfs --mode multi-node-reader-only --parameter pool=ssd \
-         --from-snapshot s1 --secrets {}",
+         --from-snapshot v0@s1 --secrets {}",
         secrets.path().display()
     );
     let report = run(&fake, &line).unwrap();
@@ -54,7 +54,7 @@ fn a_creation_asks_for_what_the_options_say_and_prints_the_id() {
         (request.capacity_range.required_bytes, request.capacity_range.limit_bytes),
         (1 << 30, 2 << 30)
     );
-    assert_eq!(request.volume_content_source.snapshot().snapshot_id, "s1");
+    assert_eq!(request.volume_content_source.snapshot().snapshot_id, "v0@s1");
     let capability = &request.volume_capabilities[0];
     assert_eq!(request.parameters[FS_TYPE], "xfs", "the file system stays with the volume");
     assert_eq!((capability.mount().fs_type.as_str(), capability.access_mode.mode.value()), ("xfs", 3));

@@ -11,7 +11,7 @@ use crate::grpc::proto::cephlet_operator_v1 as wire;
 use crate::grpc::v1::decode;
 use crate::volume::Operations;
 use crate::volume::lock_keys::LockSet;
-use crate::volume::request::{Map, NodePublishUnstaged, NodeUnpublish};
+use crate::volume::request::{FindNamed, Map, NodePublishUnstaged, NodeUnpublish};
 
 /// Returns the settings that the daemon runs with.
 pub type Settings = Arc<dyn Fn(&Call) -> wire::ConfigResponse + Send + Sync>;
@@ -65,6 +65,23 @@ impl wire::Operator for Operator {
             self.operations.unpublish(call, request)?;
             let has_left = !self.operations.is_in_use_here(&request.volume)?;
             Ok(wire::UnpublishHereResponse { has_left, ..Default::default() })
+        })
+    }
+
+    fn find_by_name(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::FindByNameRequest,
+    ) -> Result<Encoded<wire::FindByNameResponse>> {
+        let request = FindNamed {
+            text: request.text,
+            is_snapshot: request.is_snapshot,
+            parameters: decode::map(request.parameters),
+        }
+        .checked()?;
+        caller.run(LockSet::everything(), request, |call, request| {
+            let id = self.operations.find_named(call, request)?;
+            Ok(wire::FindByNameResponse { id, ..Default::default() })
         })
     }
 

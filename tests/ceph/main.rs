@@ -27,6 +27,7 @@ mod half_made;
 mod impossible;
 mod lists;
 mod manual;
+mod names;
 mod node;
 mod options;
 mod parents;

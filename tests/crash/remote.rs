@@ -12,6 +12,7 @@ use cephlet::proto::csi_v1 as wire;
 use super::scene::assert_journal_is_empty;
 use super::trial::{Outcome, ask_until_death, await_answer, is_answer, points_in, sample};
 use crate::support::client::Answer;
+use crate::support::log::Log;
 use crate::support::requests::*;
 use crate::support::{Client, Code, Corner, Daemon, LONG_PATIENCE, Place, await_that, is_full};
 
@@ -127,10 +128,10 @@ impl<P: Place> Scene<P> {
     fn clear(&mut self) {
         let client = self.client();
         for id in self.volumes.drain(self.stock.volumes..) {
-            client.delete_volume(&delete(&id)).expect("delete");
+            insist(&self.daemon.log, 0, || client.delete_volume(&delete(&id)));
         }
         for id in self.snapshots.drain(self.stock.snapshots..) {
-            client.delete_snapshot(&delete_snapshot(&id)).expect("delete the snapshot");
+            insist(&self.daemon.log, 0, || client.delete_snapshot(&delete_snapshot(&id)));
         }
         self.corner.await_remains(&self.stock.remains);
         self.daemon.assert_well();
@@ -150,9 +151,9 @@ fn settled_shape(corner: &impl Place) -> Vec<String> {
 }
 
 /// Whether a life of the daemon has swept the cluster and does nothing else.
-fn has_swept(life: &[String], last: &str) -> bool {
+fn has_swept(life: &[String], last: &[&str]) -> bool {
     let count = |part: &str| life.iter().filter(|line| line.ends_with(part)).count();
-    let swept = life.iter().any(|line| line.contains(last));
+    let swept = life.iter().any(|line| last.iter().any(|it| line.contains(it)));
     let pairs = [("session asked", "session has answered"), ("process started", "a process has ended")];
     swept && pairs.iter().all(|(begun, ended)| count(begun) == count(ended))
 }
@@ -232,7 +233,7 @@ impl<P: Place> Trial<P> {
     fn rehearse(&self, scene: &mut Scene<P>) -> Rehearsal {
         (self.have)(scene);
         let from = scene.start_anew(usize::MAX);
-        let outcome = self.insist(scene, from);
+        let outcome = insist(&scene.daemon.log.clone(), from, || (self.ask)(scene));
         let life = await_answer(&scene.daemon.log, from);
         let answer = life.iter().rposition(|line| is_answer(line)).expect("an answer");
         let heard = points_in(&life[..answer]);
@@ -257,8 +258,7 @@ impl<P: Place> Trial<P> {
             scene.forget();
         }
         scene.daemon.restart();
-        let first = self.insist(scene, from);
-        let second = self.insist(scene, from);
+        let [first, second] = [(); 2].map(|()| insist(&log, from, || (self.ask)(scene)));
         assert_eq!(first, second);
         assert!(first.is_like(&rehearsal.outcome), "{first:?}, undisturbed {:?}", rehearsal.outcome);
         scene.daemon.await_leftovers();
@@ -267,26 +267,22 @@ impl<P: Place> Trial<P> {
         scene.clear();
         crashed
     }
+}
 
-    /// Repeats the request until it succeeds. It may be refused for now while a process of the former daemon
-    /// still works on it.
-    #[track_caller]
-    fn insist(&self, scene: &mut Scene<P>, from: usize) -> Outcome {
-        let until = Instant::now() + LONG_PATIENCE;
-        loop {
-            let failure = match (self.ask)(scene) {
-                Ok(outcome) => return outcome,
-                Err(failure) => failure,
-            };
-            // The message is for an image that a dead client seems to have open.
-            let for_now = matches!(failure.code, Code::ABORTED | Code::UNAVAILABLE)
-                || failure.message.contains(" 30 s");
-            assert!(
-                for_now && Instant::now() < until,
-                "{failure:?}\n{}",
-                scene.daemon.log.after(from).join("\n")
-            );
-            thread::sleep(Duration::from_millis(100));
-        }
+/// Repeats a request until it succeeds. It may be refused for now while a process of the former daemon still
+/// works on it, or a busy manager answers late.
+#[track_caller]
+fn insist<T>(log: &Log, from: usize, mut ask: impl FnMut() -> Answer<T>) -> T {
+    let until = Instant::now() + LONG_PATIENCE;
+    loop {
+        let failure = match ask() {
+            Ok(answer) => return answer,
+            Err(failure) => failure,
+        };
+        // The message is for an image that a dead client seems to have open.
+        let for_now = matches!(failure.code, Code::ABORTED | Code::UNAVAILABLE | Code::DEADLINE_EXCEEDED)
+            || failure.message.contains(" 30 s");
+        assert!(for_now && Instant::now() < until, "{failure:?}\n{}", log.after(from).join("\n"));
+        thread::sleep(Duration::from_millis(100));
     }
 }

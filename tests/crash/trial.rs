@@ -117,7 +117,10 @@ pub fn ask_until_death<T>(
     loop {
         let answer = ask();
         let for_now = answer.as_ref().is_err_and(|failure| {
-            matches!(failure.code, Code::ABORTED | Code::UNAVAILABLE | Code::FAILED_PRECONDITION)
+            matches!(
+                failure.code,
+                Code::ABORTED | Code::UNAVAILABLE | Code::FAILED_PRECONDITION | Code::DEADLINE_EXCEEDED
+            )
         });
         if !for_now || points_in(&log.after(from)).len() >= point || Instant::now() > until {
             return answer;

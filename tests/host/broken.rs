@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::cli::{done, json};
+use crate::support::cli::{done, json};
 use crate::support::client::Answer;
 use crate::support::machine::{loops_below, run, text};
 use crate::support::requests::*;

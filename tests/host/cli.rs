@@ -2,55 +2,14 @@
 
 use std::fs;
 use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::support::cli::{command, done, json, refused};
 use crate::support::daemon::binary;
 use crate::support::machine::{exists, is_mounted, mount_at};
 use crate::support::{Daemon, Setup};
-
-/// Runs `cephlet` with these words and this stdin.
-pub(super) fn command(daemon: &Daemon, line: &str, stdin: &str) -> Output {
-    let mut command = Command::new(binary());
-    command.env_clear().env("CEPHLET_RUNTIME_DIR", daemon.path("run"));
-    command.args(line.split_whitespace()).arg("--socket").arg(daemon.path("csi.sock"));
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("start cephlet");
-    child.stdin.take().expect("stdin is piped").write_all(stdin.as_bytes()).expect("write to cephlet");
-    child.wait_with_output().expect("wait for cephlet")
-}
-
-/// A command that succeeds; gives what it prints.
-#[track_caller]
-pub(super) fn done(daemon: &Daemon, line: &str) -> String {
-    let output = command(daemon, line, "");
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "cephlet {line}: {}\n{stderr}", output.status);
-    assert_eq!(stderr, "", "cephlet {line} says something on the side");
-    stdout.trim_end().to_string()
-}
-
-/// A command that succeeds; gives its JSON.
-#[track_caller]
-pub(super) fn json(daemon: &Daemon, line: &str) -> Value {
-    serde_json::from_str(&done(daemon, &format!("{line} --json"))).expect("JSON")
-}
-
-/// A command that fails; gives its exit status and what it says.
-#[track_caller]
-pub(super) fn refused(daemon: &Daemon, line: &str) -> (i32, String) {
-    let output = command(daemon, line, "");
-    assert!(output.stdout.is_empty(), "cephlet {line} prints {}", String::from_utf8_lossy(&output.stdout));
-    (
-        output.status.code().expect("an exit status"),
-        String::from_utf8_lossy(&output.stderr).trim_end().to_string(),
-    )
-}
 
 #[test]
 fn a_volume_has_the_room_that_its_file_system_needs() {

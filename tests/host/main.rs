@@ -30,6 +30,7 @@ mod lists;
 mod manual;
 mod mount_flags;
 mod mounts;
+mod names;
 mod node_name;
 mod noise;
 mod operator;

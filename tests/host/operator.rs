@@ -10,7 +10,7 @@ use cephlet::proto::csi_v1 as wire;
 use cephlet::{Change, Journal, RealDisk, Table};
 use serde_json::json;
 
-use crate::cli::{done, json, refused};
+use crate::support::cli::{done, json, refused};
 use crate::support::daemon::binary;
 use crate::support::machine::{exists, is_mounted, loops_below, mount_at, mounts_below, run, text};
 use crate::support::requests::*;

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 
 use cephlet::proto::csi_v1 as wire;
 
-use crate::cli::done;
+use crate::support::cli::done;
 use crate::support::machine::{owner, write_as};
 use crate::support::requests::*;
 use crate::support::{Code, Daemon, MIB, TestVolume, refused};

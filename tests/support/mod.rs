@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 pub mod addons;
+pub mod cli;
 pub mod client;
 pub mod cluster;
 pub mod corner;

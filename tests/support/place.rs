@@ -15,8 +15,8 @@ pub trait Place: Sync {
     /// The tools whose commands change volumes, and the words of these commands.
     const TOOLS: &'static [&'static str];
     const CHANGES: &'static [&'static str];
-    /// What the log has of the sweep of a daemon that has just started.
-    const SWEPT: &'static str;
+    /// What the log has, one or the other, once a daemon that has just started has swept or could not.
+    const SWEPT: &'static [&'static str];
     /// How many requests a test sends at once, and how many of their commands it kills at least.
     const REQUESTS: usize;
     const KILLS: usize;
@@ -70,7 +70,7 @@ impl Place for Corner {
     const TOOLS: &'static [&'static str] = &["rbd", "rados"];
     const CHANGES: &'static [&'static str] =
         &["import", "clone", "rename", "rm", "create", "resize", "set", "mv", "lock get", "lock break"];
-    const SWEPT: &'static str = " trash ls ";
+    const SWEPT: &'static [&'static str] = &[" trash ls "];
     const REQUESTS: usize = 20;
     const KILLS: usize = 100;
 
@@ -132,7 +132,7 @@ impl Place for Group {
     const TOOLS: &'static [&'static str] = &["ceph", "rados"];
     const CHANGES: &'static [&'static str] =
         &["create", "clone", "rm", "resize", "setomapval", "rmomapkey", "lock get", "lock break"];
-    const SWEPT: &'static str = ": its file systems are swept";
+    const SWEPT: &'static [&'static str] = &[": its file systems are swept", "; the next sweep is in "];
     const REQUESTS: usize = 8;
     const KILLS: usize = 30;
 

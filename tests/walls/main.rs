@@ -213,7 +213,8 @@ fn comments_fit_into_a_line() {
 /// - 33 800: owners and mount groups; topology, clients and lost nodes of CephFS.
 /// - 34 150: CephFS volumes that share a snapshot.
 /// - 34 500: ceph-fuse; dead mounts of CephFS are told and made anew, and silent ones unmounted by force.
-const BUDGET: usize = 34_500;
+/// - 34 800: volumes and snapshots by their names on the command line.
+const BUDGET: usize = 34_800;
 
 #[test]
 fn the_product_stays_within_its_budget() {

@@ -139,6 +139,14 @@ pub(crate) fn choose_cluster(clusters: &Clusters, asked: Option<&str>) -> Result
     }
 }
 
+/// The cluster of this name; without a name, all that are set up with credentials of their own.
+pub(crate) fn clusters(clusters: &Clusters, asked: Option<&str>) -> Result<Vec<Arc<Cluster>>> {
+    match asked {
+        Some(name) => Ok(vec![known(clusters, &choose_cluster(clusters, Some(name))?)?]),
+        None => Ok(clusters.all().into_iter().filter(|cluster| cluster.credentials.is_some()).collect()),
+    }
+}
+
 /// A cluster by its name.
 pub(crate) fn known(clusters: &Clusters, name: &str) -> Result<Arc<Cluster>> {
     clusters.find(name)?.ok_or_else(|| {

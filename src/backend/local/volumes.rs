@@ -13,12 +13,12 @@ use super::store::{Draft, RECORD, Shelf, list_key, random_digits};
 use crate::backend::creation_record::to_bytes;
 use crate::backend::parameters::formatted_with;
 use crate::backend::{
-    Backend, Capacity, Deleted, Deletion, NewVolume, Origin, Page, RecordDeletion, Volume, Volumes,
+    Backend, Capacity, Deleted, Deletion, Named, NewVolume, Origin, Page, RecordDeletion, Volume, Volumes,
 };
 use crate::csi::{Capability, Map, SizeRange};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
-use crate::ids::VolumeId;
+use crate::ids::{self, VolumeId};
 use crate::secrets::Secrets;
 
 impl Local {
@@ -151,6 +151,12 @@ impl Volumes for Local {
         }
         let incarnation = |found: Found| found.record.ok().map(|record| record.incarnation);
         Ok(self.look_up(id)?.map(|found| self.volume_id(&id.object, incarnation(found))))
+    }
+
+    fn named(&self, call: &Call, name: &Named<'_>) -> Result<Vec<VolumeId>> {
+        Settings::parse(name.parameters, &Map::new())?;
+        let object = ids::volume_object(name.instance, name.name);
+        Ok(self.resolve(call, &self.volume_id(&object, None), &Secrets::default())?.into_iter().collect())
     }
 
     fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume> {

@@ -39,7 +39,7 @@ pub const PARAMETERS: [&str; 18] = [
 ];
 
 /// The pool that the rbd tool takes when none is named.
-const USUAL_POOL: &str = "rbd";
+pub(crate) const USUAL_POOL: &str = "rbd";
 
 /// Features that rbd can be asked for when an image is made.
 const FEATURES: [&str; 6] =
@@ -129,7 +129,7 @@ impl Settings {
         !self.constrained.is_empty() || (self.pool.is_none() && !wishes.is_empty())
     }
 
-    fn wish(&self) -> PlacementWish<'_> {
+    pub fn wish(&self) -> PlacementWish<'_> {
         PlacementWish {
             cluster: self.cluster.as_deref(),
             pool: self.pool.as_deref(),

@@ -5,5 +5,6 @@ mod delete;
 mod expand;
 pub(crate) mod inspect;
 pub(crate) mod list;
+mod named;
 mod publish;
 mod snapshot;

@@ -38,6 +38,21 @@ request! {
 }
 
 request! {
+    /// Find a volume, or a snapshot of it, by name.
+    FindNamed {
+        /// The name of a volume, or its ID; for a snapshot `VOLUME@NAME`, or its ID.
+        text: String,
+        /// Whether a snapshot is meant.
+        is_snapshot: bool,
+        /// Where the volume is.
+        parameters: Map,
+    } check |it| {
+        validate::name("text", &it.text)?;
+        validate::map("parameters", &it.parameters)?;
+    }
+}
+
+request! {
     /// Delete a volume; a volume that is gone counts as deleted.
     DeleteVolume {
         /// The volume.

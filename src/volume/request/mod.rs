@@ -34,8 +34,8 @@ mod node;
 mod replication;
 
 pub use self::controller::{
-    ControllerPublish, ControllerUnpublish, CreateSnapshot, CreateVolume, DeleteVolume, Expand, GetCapacity,
-    GetVolume, ListSnapshots, Modify, PageRequest, SnapshotById, Validate,
+    ControllerPublish, ControllerUnpublish, CreateSnapshot, CreateVolume, DeleteVolume, Expand, FindNamed,
+    GetCapacity, GetVolume, ListSnapshots, Modify, PageRequest, SnapshotById, Validate,
 };
 pub use self::fencing::FenceRequest;
 pub use self::node::{

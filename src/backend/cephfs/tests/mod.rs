@@ -17,7 +17,9 @@ use super::context::{Context, Identity, Timing};
 use super::sweep::sweep;
 use crate::backend::ceph::publication::deletion::DeletionTimes;
 use crate::backend::rbd::tests::{ONE, TWO, call};
-use crate::backend::{Deleted, Deletion, NewVolume, Publication, Publisher, Unpublished, Volume, Volumes};
+use crate::backend::{
+    Deleted, Deletion, Named, NewVolume, Publication, Publisher, Unpublished, Volume, Volumes,
+};
 use crate::clusters::{Cluster, Clusters, Credentials};
 use crate::csi::{Access, Capability, Map, Mode, SizeRange};
 use crate::error::{Error, Kind, Result};
@@ -111,6 +113,26 @@ fn insist<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
             answer => return answer,
         }
     }
+}
+
+/// A name is claimed once in each file system, so the group need not be known.
+#[test]
+fn a_name_means_the_volume_that_claimed_it_until_it_is_deleted() {
+    let cluster = FakeFs::default();
+    let context = controller(&cluster, ONE);
+    let named = |name: &str, parameters: &[(&str, &str)]| {
+        let parameters = parameters.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        context.named(&call(), &Named { instance: "default", name, parameters: &parameters })
+    };
+    let mut new = wanted("web", 4);
+    new.place.namespace = "team".into();
+    let id = Volumes::create(&context, &call(), &new).unwrap().id;
+    assert_eq!(named("web", &[]).unwrap(), std::slice::from_ref(&id));
+    assert_eq!(named("web", &[("fsName", "cephfs")]).unwrap(), std::slice::from_ref(&id));
+    assert!(named("web", &[("fsName", "other")]).unwrap().is_empty());
+    assert!(named("Web", &[]).unwrap().is_empty(), "names that look alike are others");
+    delete(&context, &id).unwrap();
+    assert!(named("web", &[]).unwrap().is_empty());
 }
 
 #[test]

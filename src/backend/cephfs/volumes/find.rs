@@ -1,15 +1,20 @@
 //! Finding the subvolume that an ID means. `info` of the manager decides whether it exists, the index whether
 //! it is a volume.
 
-use crate::backend::Volume;
+use crate::backend::ceph::{ClusterAccess, placement};
 use crate::backend::cephfs::FS_TYPE;
-use crate::backend::cephfs::context::{Fs, is_drawn, may_exist};
+use crate::backend::cephfs::context::{Context, Fs, is_drawn, may_exist};
 use crate::backend::cephfs::index::{Entry, SnapshotPath, State};
+use crate::backend::cephfs::parameters::Settings;
 use crate::backend::cephfs::subvolumes::Subvolume;
 use crate::backend::cephfs::volumes::share;
 use crate::backend::parameters::about_root;
+use crate::backend::{Named, Volume};
+use crate::csi::Map;
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
-use crate::ids::VolumeId;
+use crate::ids::{self, VolumeId};
+use crate::secrets::Secrets;
 
 /// A volume: a subvolume, or the tree of a snapshot that it shares.
 pub(crate) struct Found {
@@ -57,6 +62,36 @@ fn sharing(fs: &Fs<'_>, entry: Entry, of: &SnapshotPath) -> Result<Option<Found>
     };
     let (size, uuid, used, data_pool) = (Some(entry.size), None, 0, String::new());
     Ok(Some(Found { subvolume: Subvolume { path, uuid, size, used, data_pool }, entry: Some(entry) }))
+}
+
+/// The volumes of this name in the file systems that the parameters name, or else in all. A name is claimed
+/// once in each file system, so the group need not be known.
+pub(crate) fn named(context: &Context, call: &Call, name: &Named<'_>) -> Result<Vec<VolumeId>> {
+    let settings = Settings::parse(name.parameters, &Map::new())?;
+    let object = ids::volume_object(name.instance, name.name);
+    let mut found = Vec::new();
+    for cluster in placement::clusters(&context.clusters, settings.cluster.as_deref())? {
+        let access = ClusterAccess::new(cluster, &Secrets::default())?;
+        for file_system in context.file_systems(call, &access)?.iter() {
+            if settings.fs.as_ref().is_some_and(|wanted| *wanted != file_system.name) {
+                continue;
+            }
+            let root = context.at(call, access.clone(), file_system.clone(), "");
+            found.extend(claimed(&root, &object)?);
+        }
+    }
+    Ok(found)
+}
+
+/// The volume that the name of this object is claimed for in a file system.
+fn claimed(root: &Fs<'_>, object: &str) -> Result<Option<VolumeId>> {
+    let Some(claim) = ids::volume_key(object).map_or(Ok(None), |key| root.name(key).find())? else {
+        return Ok(None);
+    };
+    let Some((group, subvolume)) = claim.of.split_once('/') else { return Ok(None) };
+    let there = root.in_group(group);
+    let id = there.id_of(subvolume);
+    Ok(find(&there, &id)?.map(|_| id))
 }
 
 /// The volume that an ID means, or NOT_FOUND.

@@ -18,7 +18,7 @@ use crate::backend::cephfs::subvolumes::Subvolume;
 use crate::backend::cephfs::volumes::find::{Found, existing, find};
 
 use crate::backend::{
-    Capacity, Condition, Deleted, Deletion, NewVolume, Page, RecordDeletion, Volume, Volumes,
+    Capacity, Condition, Deleted, Deletion, Named, NewVolume, Page, RecordDeletion, Volume, Volumes,
 };
 use crate::csi::{Capability, Map, SizeRange};
 use crate::dispatch::Call;
@@ -36,6 +36,10 @@ impl Volumes for Context {
             return Ok(None);
         }
         self.within(call, (&id.place, secrets), |fs| Ok(find(fs, id)?.map(|found| found.volume(fs, id).id)))
+    }
+
+    fn named(&self, call: &Call, name: &Named<'_>) -> Result<Vec<VolumeId>> {
+        find::named(self, call, name)
     }
 
     /// A snapshot is the source of a copy.

@@ -16,6 +16,7 @@ pub(crate) mod inspect;
 pub(crate) mod internal;
 pub(crate) mod layout;
 pub(crate) mod list;
+mod named;
 pub(crate) mod parent;
 mod place;
 pub(crate) mod qos;
@@ -29,7 +30,7 @@ pub(crate) mod watchers;
 
 use crate::backend::rbd::context::Context;
 use crate::backend::{
-    Capacity, Deleted, Deletion, Interrupted, NewVolume, Page, RecordDeletion, Volume, Volumes,
+    Capacity, Deleted, Deletion, Interrupted, Named, NewVolume, Page, RecordDeletion, Volume, Volumes,
 };
 use crate::csi::{Capability, Map, SizeRange};
 use crate::dispatch::Call;
@@ -40,6 +41,10 @@ use crate::secrets::Secrets;
 impl Volumes for Context {
     fn resolve(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<VolumeId>> {
         delete::resolve(self, call, id, secrets)
+    }
+
+    fn named(&self, call: &Call, name: &Named<'_>) -> Result<Vec<VolumeId>> {
+        named::find(self, call, name)
     }
 
     /// A copy may take hours, while its source stays in use. Other controllers may change the source

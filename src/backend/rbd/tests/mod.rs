@@ -24,6 +24,7 @@ mod mirror_controllers;
 mod mirror_in_use;
 mod mirror_resync;
 mod mirror_roles;
+mod named;
 mod options;
 mod parents;
 mod publish;
