@@ -66,9 +66,11 @@ pub(crate) fn settle<T>(mut call: impl FnMut() -> Answer<T>) -> T {
 }
 
 /// "Try again" is allowed while another controller works on the same. A controller that is held up in the
-/// middle looks like a client of the image; the message then says what to do if that client died, in 30 s.
+/// middle looks like a client of the image; the message then says what to do if that client died, in 30 s. A
+/// manager that dies or is busy does not answer in time.
 fn is_passing(failure: &Failure) -> bool {
-    matches!(failure.code, Code::UNAVAILABLE | Code::ABORTED) || failure.message.contains(" 30 s")
+    matches!(failure.code, Code::UNAVAILABLE | Code::ABORTED | Code::DEADLINE_EXCEEDED)
+        || failure.message.contains(" 30 s")
 }
 
 #[test]

@@ -111,10 +111,15 @@ impl Group {
     /// A command of `ceph fs subvolume` about a subvolume.
     #[track_caller]
     pub fn command(&self, command: &str, name: &str, more: &[&str]) -> String {
+        self.told(command, name, more).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// What such a command prints, or how it fails.
+    fn told(&self, command: &str, name: &str, more: &[&str]) -> Result<String, String> {
         let name = name.rsplit(':').next().unwrap_or(name);
         let command: Vec<&str> = command.split(' ').collect();
         let words = [&["fs", "subvolume"], &command[..], &[FILE_SYSTEM, name]].concat();
-        self.cluster.ceph(&[&words[..], more, &["--group_name", &self.name]].concat())
+        self.cluster.told("ceph", &[&words[..], more, &["--group_name", &self.name]].concat())
     }
 
     /// `rados` on the objects that cephlet has in the file system.
@@ -167,8 +172,13 @@ impl Group {
         let mut lines: Vec<String> =
             index.iter().map(|(key, state)| format!("entry {}: {state}", without_drawn(key))).collect();
         for name in self.subvolumes() {
+            let taken = match self.told("snapshot ls", &name, &["--format=json"]) {
+                Ok(taken) => taken,
+                // A command of a former daemon has just removed the subvolume.
+                Err(failure) if failure.contains("does not exist") => continue,
+                Err(failure) => panic!("{failure}"),
+            };
             lines.push(format!("subvolume {}", without_drawn(&name)));
-            let taken = self.command("snapshot ls", &name, &["--format=json"]);
             let taken: Value = serde_json::from_str(&taken).expect("JSON");
             for snapshot in taken.as_array().expect("a list") {
                 let snapshot = without_drawn(snapshot["name"].as_str().expect("a name"));

@@ -13,7 +13,7 @@ use crate::backend::cephfs::volumes::find;
 use crate::backend::cephfs::volumes::share::difference;
 use crate::backend::cephfs::{names, snapshot};
 use crate::backend::{NewVolume, Origin};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::{self, Place};
 
 /// The snapshot to copy, and its size in bytes; None for an empty volume. `object` is the name of the copy.
@@ -111,7 +111,10 @@ pub(crate) fn make(fs: &Fs<'_>, object: &str, entry: &Entry, pool: Option<&str>)
         }
     };
     let what = format!("the manager to copy {subvolume}@{snapshot} to {object}");
-    if fs.call.wait_for(what, timing.copy_wait, timing.copy_look, &mut look)?.is_none() {
+    // A manager that dies never answers. The next look asks its successor, until the client's deadline.
+    let patient =
+        || look().or_else(|error| if error.kind() == Kind::Timeout { Ok(None) } else { Err(error) });
+    if fs.call.wait_for(what, timing.copy_wait, timing.copy_look, patient)?.is_none() {
         return Err(Error::unavailable("it is still being copied: try again"));
     }
     match subvolumes.resize(object, entry.size)? {

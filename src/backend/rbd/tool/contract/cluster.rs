@@ -304,8 +304,22 @@ impl StoppedManager {
     fn new() -> Self {
         let id = std::fs::read_to_string(directory().join("run/mgr.pid")).unwrap().trim().to_string();
         run("kill", &["-STOP", &id]);
+        // The signal stops the threads one after the other.
+        while !has_stopped(&id) {
+            thread::yield_now();
+        }
         Self(id)
     }
+}
+
+/// Whether every thread of a process is stopped, as proc(5) has it.
+fn has_stopped(process: &str) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let state = |thread: std::io::Result<std::fs::DirEntry>| {
+        let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
+        stat.rsplit_once(") ").map(|(_, rest)| rest.starts_with('T'))
+    };
+    threads.map(state).all(|is_stopped| is_stopped == Some(true))
 }
 
 impl Drop for StoppedManager {
