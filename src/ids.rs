@@ -116,7 +116,26 @@ pub fn volume_object(instance: &str, name: &str) -> String {
 /// The same where topology chooses the place: the name is registered in the pool `registry`. The object's
 /// name contains that pool, so that the volume's ID alone leads to the registration, even without the object.
 pub fn registered_object(instance: &str, name: &str, registry: &str) -> String {
-    format!("{}.{}", volume_object(instance, name), encode(registry))
+    registered(&volume_object(instance, name), registry)
+}
+
+/// The name of the object of `volume_object` where its name is registered in the pool `registry`.
+pub fn registered(object: &str, registry: &str) -> String {
+    format!("{object}.{}", encode(registry))
+}
+
+/// What the names of the object of one volume have in common, wherever it is: `csi-vol-[SLUG-]KEY`. The volume
+/// is known by the name of its request, or by the name of its object.
+pub fn common_object(instance: &str, name: &str) -> String {
+    match of_object(name) {
+        Some((common, _)) => common.to_string(),
+        None => volume_object(instance, name),
+    }
+}
+
+/// Whether this is the name of a volume's object.
+pub fn is_object(name: &str) -> bool {
+    of_object(name).is_some()
 }
 
 /// The name of the object for a request's name where names are never used again, `csi-vol-[SLUG-]KEY-R`.
@@ -149,11 +168,26 @@ pub fn volume_key(object: &str) -> Option<&str> {
     }
 }
 
-/// The key in `csi-vol-[SLUG-]KEY`. The name is read from the right, as a slug may look like a key.
 fn unregistered_key(object: &str) -> Option<&str> {
+    slug_and_key(object).map(|(_, key)| key)
+}
+
+/// The slug, which may be empty, and the key in `csi-vol-[SLUG-]KEY`. The name is read from the right, as a
+/// slug may look like a key.
+fn slug_and_key(object: &str) -> Option<(&str, &str)> {
     let named = object.strip_prefix(VOLUME)?;
-    let (slug, key) = named.rsplit_once('-').map_or((None, named), |(slug, key)| (Some(slug), key));
-    (is_key(key) && slug.is_none_or(is_slug)).then_some(key)
+    let (slug, key) = named.rsplit_once('-').unwrap_or(("", named));
+    let has_slug = named.len() > key.len();
+    (is_key(key) && (is_slug(slug) || !has_slug)).then_some((slug, key))
+}
+
+/// What the name of a volume's object has in common with the other names that it may have, and its slug.
+fn of_object(object: &str) -> Option<(&str, &str)> {
+    let common = match object.split_once('.') {
+        Some((common, _)) => registration(object).map(|_| common)?,
+        None => undrawn(object).unwrap_or(object),
+    };
+    slug_and_key(common).map(|(slug, _)| (common, slug))
 }
 
 /// The part of a request's name that operators recognise a volume by: in lower case, with one `-` for every
@@ -169,6 +203,16 @@ fn slug(name: &str) -> String {
     }
     slug.truncate(MAX_SLUG);
     slug.trim_matches('-').to_string()
+}
+
+/// The part of an object's name that operators recognise; often the name of its volume.
+pub fn slug_of(object: &str) -> Option<&str> {
+    of_object(object).map(|(_, slug)| slug)
+}
+
+/// Whether an object of this name belongs to the volume of a request with this name.
+pub fn is_named(instance: &str, name: &str, object: &str) -> bool {
+    of_object(object).is_some_and(|(common, _)| common == volume_object(instance, name))
 }
 
 fn is_slug(text: &str) -> bool {

@@ -145,6 +145,29 @@ fn a_volume_is_named_after_its_request() {
     }
 }
 
+#[test]
+fn the_objects_of_a_volume_tell_its_name_where_that_is_readable() {
+    for object in
+        ["csi-vol-a-gciv3thahqwq4", "csi-vol-a-gciv3thahqwq4.rbd", "csi-vol-a-gciv3thahqwq4-zyxw7654"]
+    {
+        assert_eq!((slug_of(object), is_object(object)), (Some("a"), true), "{object}");
+        assert!(is_named("default", "a", object), "{object}");
+        assert!(
+            !is_named("other", "a", object),
+            "a name of one instance may mean another volume in the next"
+        );
+        assert!(!is_named("default", "A", object), "names that look alike are others");
+        assert_eq!(common_object("default", object), "csi-vol-a-gciv3thahqwq4");
+    }
+    assert_eq!(slug_of("csi-vol-jzjxr2pfdufas"), Some(""));
+    // The slug looks like a key.
+    assert_eq!(slug_of("csi-vol-gciv3thahqwq4-difvbqgsuik6z"), Some("gciv3thahqwq4"));
+    for other in ["a", "csi-vol-a", "csi-vol-a-gciv3thahqwq4.", "csi-vol-a-gciv3thahqwq4.rbd-zyxw7654x:"] {
+        assert_eq!((slug_of(other), is_object(other)), (None, false), "{other}");
+        assert_eq!(common_object("default", other), volume_object("default", other));
+    }
+}
+
 /// The format of the keys of snapshots: it never changes.
 #[test]
 fn a_snapshot_has_the_key_of_its_request() {

@@ -29,8 +29,8 @@ pub use self::replication::{
 pub use self::types::{
     AttachedImage, Attachment, BegunRenames, BlockDevice, Capacity, Condition, Deleted, Deletion, FileTree,
     Interrupted, NewSnapshot, NewVolume, NodeContext, Origin, Page, Placement, PlacementRequest, Publication,
-    PublishedBy, RecordDeletion, Rename, Served, Service, Snapshot, SnapshotFilter, Traits, Unpublished,
-    Volume, WriteDown,
+    PublishedBy, RecordDeletion, Rename, Served, Service, Snapshot, SnapshotFilter, Traits, Unlisted,
+    Unpublished, Volume, WriteDown,
 };
 
 use std::path::Path;
@@ -100,13 +100,11 @@ pub trait Backend: Send + Sync {
     }
 }
 
-/// A volume's name in the request that made it, and where to look for it.
+/// A volume by its name, and where to look for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Named<'a> {
-    /// Part of every derived name.
-    pub instance: &'a str,
-    /// The name.
-    pub name: &'a str,
+    /// What the names of its object have in common: see [`ids::common_object`](crate::ids::common_object).
+    pub object: &'a str,
     /// As for a new volume. They name the places to look at.
     pub parameters: &'a Map,
 }
@@ -158,8 +156,19 @@ pub trait Volumes {
         self.find(call, id, secrets)
     }
 
-    /// Up to `limit` volumes (0: all) whose keys follow `after`.
-    fn list(&self, call: &Call, after: &str, limit: usize) -> Result<Page<Volume>>;
+    /// Up to `limit` volumes (0: all) whose keys follow `after`. `unlisted` decides about each place that cannot
+    /// be listed: a list without the volumes of that place would say that they are gone.
+    fn list(
+        &self,
+        call: &Call,
+        after_and_limit: (&str, usize),
+        unlisted: Unlisted<'_>,
+    ) -> Result<Page<Volume>>;
+
+    /// The name in the request that made a listed volume, if that can be learnt without a process.
+    fn name(&self, _call: &Call, _id: &VolumeId) -> Result<Option<String>> {
+        Ok(None)
+    }
 
     /// Room for volumes with these parameters and uses, reachable from `topology` if that is given.
     fn capacity(

@@ -109,6 +109,8 @@ pub enum Origin {
 pub struct Volume {
     /// Its ID, with its incarnation.
     pub id: VolumeId,
+    /// The name in the request that made it, if it is known.
+    pub name: Option<String>,
     /// Its size in bytes.
     pub size: u64,
     /// What every node needs to know about the volume.
@@ -179,6 +181,10 @@ pub struct Page<T> {
     /// its token.
     pub next: Option<String>,
 }
+
+/// Called with the reason why a place cannot be listed: returns it to end the list, or else the list goes on
+/// without that place.
+pub type Unlisted<'a> = &'a dyn Fn(Error) -> Result<()>;
 
 /// Room for new volumes, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,7 +27,7 @@ Access modes: single-node-writer, single-node-reader-only, multi-node-reader-onl
 multi-node-multi-writer, single-node-single-writer, single-node-multi-writer.";
 
 const VOLUME_JSON: &str = "\
-id, size_bytes, context {}, source {kind, id} or null, topology [{}], published_nodes [],
+name or null, id, size_bytes, context {}, source {kind, id} or null, topology [{}], published_nodes [],
 condition {abnormal, message} or null";
 
 const VOLUMES: &str = "an array of volumes, each as in volume create";
@@ -120,7 +120,18 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
         json: VOLUME_JSON,
         action: Action::Ask(volume::create),
     },
-    plain("volume list", "list the volumes", &[], VOLUMES, Action::Ask(volume::list)),
+    Command {
+        name: "volume list",
+        about: "list the volumes",
+        words: &[],
+        options: &[flag("wide", "with their IDs")],
+        notes: &[
+            "A volume whose name is not known is listed by the name of its object, which stands for the volume, too.\n\
+             What cannot be listed, as its cluster cannot be reached, is said; the exit status is 6 then.",
+        ],
+        json: VOLUMES,
+        action: Action::Ask(volume::list),
+    },
     Command {
         name: "volume show",
         about: "show a volume",

@@ -1,5 +1,6 @@
 //! How a command fails, and the exit statuses that tell scripts the cause.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -10,6 +11,9 @@ use crate::grpc::status;
 /// The result of a command.
 pub type CliResult<T> = Result<T, CliError>;
 
+/// The exit status where the daemon or the storage does not answer.
+pub const UNREACHABLE: u8 = 6;
+
 /// The exit statuses, for the help. Stable: scripts depend on them.
 pub const STATUSES: &[(u8, &str)] = &[
     (0, "done"),
@@ -18,7 +22,11 @@ pub const STATUSES: &[(u8, &str)] = &[
     (3, "there is no such volume or snapshot (NOT_FOUND)"),
     (4, "it exists with other properties (ALREADY_EXISTS)"),
     (5, "it is in use or in the wrong state (FAILED_PRECONDITION)"),
-    (6, "no answer: daemon or storage cannot be reached, or time was up (UNAVAILABLE, DEADLINE_EXCEEDED)"),
+    (
+        UNREACHABLE,
+        "no answer: daemon or storage cannot be reached, or time was up (UNAVAILABLE, DEADLINE_EXCEEDED); a list \
+      without the volumes of a cluster that cannot be reached",
+    ),
     (7, "storage is full (RESOURCE_EXHAUSTED)"),
     (8, "another operation is going on: try again (ABORTED)"),
     (9, "this size cannot be had (OUT_OF_RANGE)"),
@@ -42,6 +50,16 @@ impl CliError {
         Self::Usage(what.to_string())
     }
 
+    /// The same failure, with the names of volumes and snapshots before their IDs.
+    #[must_use]
+    pub fn with_names(self, names: &BTreeMap<String, String>) -> Self {
+        let Self::Refused(error) = self else { return self };
+        let named = names.iter().fold(error.message().to_string(), |message, (id, name)| {
+            message.replacen(id, &format!("{name:?} ({id})"), 1)
+        });
+        Self::Refused(Error::new(error.kind(), named))
+    }
+
     /// The exit status, one of [`STATUSES`].
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -59,7 +77,7 @@ fn code(kind: Kind) -> u8 {
         Kind::NotFound => 3,
         Kind::AlreadyExists => 4,
         Kind::Precondition | Kind::HasSnapshots => 5,
-        Kind::Unavailable | Kind::Timeout => 6,
+        Kind::Unavailable | Kind::Timeout => UNREACHABLE,
         Kind::NoSpace => 7,
         Kind::Busy | Kind::BadToken => 8,
         Kind::OutOfRange => 9,

@@ -80,5 +80,5 @@ pub fn run(fake: &Fake, line: &str) -> CliResult<Report> {
     let Parsed::Run(command @ Command { action: Action::Ask(ask), .. }, given) = parsed else {
         panic!("{line:?} does not ask the daemon")
     };
-    ask(fake, &names::resolve(fake, command, given)?)
+    names::ask(fake, command, ask, given)
 }

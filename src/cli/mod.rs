@@ -27,7 +27,7 @@ mod values;
 mod volume;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -72,11 +72,13 @@ fn perform(parsed: Parsed) -> CliResult<ExitCode> {
                 true => settings::check()?,
                 false => {
                     let plugin = connect(command, &given)?;
-                    ask(&plugin, &names::resolve(&plugin, command, given.clone())?)?
+                    names::ask(&plugin, command, ask, given.clone())?
                 }
             };
             report.notes.iter().for_each(|note| complain(note));
-            print(&report.rendered(given.has("json")))
+            report.hint.iter().filter(|_| io::stderr().is_terminal()).for_each(|hint| complain(hint));
+            print(&report.rendered(given.has("json")))?;
+            Ok(ExitCode::from(report.status))
         }
     }
 }

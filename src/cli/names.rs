@@ -1,22 +1,44 @@
 //! Names of volumes and snapshots in place of their IDs. The daemon knows what they stand for.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
 use crate::cli::failure::CliResult;
 use crate::cli::plugin::Plugin;
+use crate::cli::report::Report;
 use crate::cli::syntax::{Command, Given, SNAPSHOT, VOLUME};
 use crate::cli::values;
 use crate::grpc::proto::cephlet_operator_v1::FindByNameRequest;
 
-/// What was given, with the ID of each volume and snapshot in the place of its name.
-pub fn resolve(plugin: &dyn Plugin, command: &Command, given: Given) -> CliResult<Given> {
-    given.replace(command, |kind, text, given| {
+/// Asks the daemon as a command does, with the IDs of volumes and snapshots in the place of their names. An
+/// error names them by both.
+pub fn ask(
+    plugin: &dyn Plugin,
+    command: &Command,
+    ask: impl Fn(&dyn Plugin, &Given) -> CliResult<Report>,
+    given: Given,
+) -> CliResult<Report> {
+    let given = resolve(plugin, command, given)?;
+    ask(plugin, &given).map_err(|failure| failure.with_names(&given.names))
+}
+
+fn resolve(plugin: &dyn Plugin, command: &Command, given: Given) -> CliResult<Given> {
+    let names = RefCell::new(BTreeMap::new());
+    let mut resolved = given.replace(command, |kind, text, given| {
         if ![VOLUME, SNAPSHOT].contains(&kind) {
             return Ok(None);
         }
         let (text, is_snapshot) = (text.to_string(), kind == SNAPSHOT);
         let parameters = values::pairs(given, "parameter")?;
         let request = FindByNameRequest { text, is_snapshot, parameters, ..Default::default() };
-        Ok(Some(plugin.ask(&request)?.id))
-    })
+        let found = plugin.ask(&request)?;
+        if !found.name.is_empty() {
+            names.borrow_mut().insert(found.id.clone(), found.name);
+        }
+        Ok(Some(found.id))
+    })?;
+    resolved.names = names.into_inner();
+    Ok(resolved)
 }
 
 #[cfg(test)]
@@ -56,6 +78,18 @@ mod tests {
         let made: wire::CreateVolumeRequest = fake.request();
         assert!(made.volume_content_source.snapshot().snapshot_id.starts_with("local:"));
         assert_eq!(made.name, "copy", "a new name stands for nothing yet");
+    }
+
+    #[test]
+    fn an_error_names_a_volume_by_its_name_and_its_id() {
+        let reply = FindByNameResponse { id: ID.into(), name: "web".into(), ..Default::default() };
+        let refusal = Error::precondition(format!("volume {ID} is published to node-1"));
+        let fake = Fake::default()
+            .replies::<FindByNameRequest>(&reply)
+            .refuses::<wire::DeleteVolumeRequest>(refusal);
+        let failure = run(&fake, "volume delete web").unwrap_err();
+        let expected = format!("FAILED_PRECONDITION: volume \"web\" ({ID}) is published to node-1");
+        assert_eq!((failure.to_string(), failure.exit_code()), (expected, 5));
     }
 
     #[test]

@@ -16,6 +16,10 @@ pub struct Report {
     pub json: Value,
     /// Remarks for people, on stderr.
     pub notes: Vec<String>,
+    /// Advice, on stderr if that is a terminal.
+    pub hint: Option<String>,
+    /// The exit status: not 0 if a part is missing.
+    pub status: u8,
 }
 
 impl Report {
@@ -23,7 +27,7 @@ impl Report {
     pub fn new(text: impl Into<String>, data: &impl Serialize) -> Self {
         // Only maps with keys other than text do not become JSON, and cephlet has none.
         let json = serde_json::to_value(data).unwrap_or_default();
-        Self { text: text.into(), json, notes: Vec::new() }
+        Self { text: text.into(), json, notes: Vec::new(), hint: None, status: 0 }
     }
 
     /// The same report with a remark.

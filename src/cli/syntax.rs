@@ -2,6 +2,7 @@
 //!
 //! Parsing and help are made from the same tables, so that neither knows an option that the other does not.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use lexopt::Arg;
@@ -108,6 +109,8 @@ impl Command {
 pub struct Given {
     words: Vec<String>,
     options: Vec<(&'static str, String)>,
+    /// The names of volumes and snapshots, by their IDs.
+    pub names: BTreeMap<String, String>,
 }
 
 impl Given {

@@ -1,18 +1,18 @@
 //! `volume create`, `list`, `show`, `expand` and `delete`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use protobuf::{EnumOrUnknown, MessageField};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::cli::failure::{CliError, CliResult};
+use crate::cli::failure::{CliError, CliResult, UNREACHABLE};
 use crate::cli::plugin::Plugin;
 use crate::cli::report::{Report, fields, human, table};
 use crate::cli::syntax::Given;
 use crate::cli::values;
 use crate::error::{Kind, Result};
-use crate::grpc::proto::cephlet_operator_v1::ListHereRequest;
+use crate::grpc::proto::cephlet_operator_v1::{ListHereRequest, ListReachableRequest, NamedVolume};
 use crate::grpc::proto::csi_v1 as wire;
 
 /// The parameter for a volume's file system, as ceph-csi and the Kubernetes sidecars name it.
@@ -21,6 +21,7 @@ const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
 /// A volume as it is shown.
 #[derive(Debug, Serialize)]
 struct Shown {
+    name: Option<String>,
     id: String,
     size_bytes: i64,
     context: BTreeMap<String, String>,
@@ -60,12 +61,14 @@ struct ShownHere {
 
 impl Shown {
     fn new(
+        name: Option<String>,
         volume: wire::Volume,
         published_nodes: Vec<String>,
         condition: MessageField<wire::VolumeCondition>,
     ) -> Self {
         let sorted = |map: HashMap<String, String>| map.into_iter().collect::<BTreeMap<_, _>>();
         Self {
+            name,
             id: volume.volume_id,
             size_bytes: volume.capacity_bytes,
             context: sorted(volume.volume_context),
@@ -101,9 +104,10 @@ impl Shown {
             .unwrap_or_default()
     }
 
-    fn row(&self) -> [String; 5] {
-        let published = self.published_nodes.join(" ");
-        [self.id.clone(), human(self.size_bytes), self.domain(), published, self.health()]
+    fn row(&self, is_wide: bool) -> Vec<String> {
+        let (name, published) = (self.name.clone().unwrap_or_default(), self.published_nodes.join(" "));
+        let cells = [name, human(self.size_bytes), self.domain(), published, self.health()];
+        cells.into_iter().chain(is_wide.then(|| self.id.clone())).collect()
     }
 
     fn fields(&self) -> Vec<(&'static str, String)> {
@@ -111,6 +115,7 @@ impl Shown {
             map.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
         };
         vec![
+            ("name", self.name.clone().unwrap_or_default()),
             ("id", self.id.clone()),
             ("size", format!("{} ({} bytes)", human(self.size_bytes), self.size_bytes)),
             ("context", pairs(&self.context)),
@@ -225,8 +230,9 @@ pub fn create(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
         ..Default::default()
     };
     let volume = plugin.ask(&request)?.volume.unwrap_or_default();
-    let shown = Shown::new(volume, Vec::new(), MessageField::none());
-    Ok(Report::new(shown.id.clone(), &shown))
+    let shown = Shown::new(Some(request.name), volume, Vec::new(), MessageField::none());
+    let hint = Some(format!("commands take the name {:?}, or this ID", given.word(0)));
+    Ok(Report { hint, ..Report::new(shown.id.clone(), &shown) })
 }
 
 /// All volumes, of all pages of the list.
@@ -242,15 +248,33 @@ pub fn all(plugin: &dyn Plugin) -> Result<Vec<wire::list_volumes_response::Entry
     }
 }
 
-/// Lists the volumes.
-pub fn list(plugin: &dyn Plugin, _: &Given) -> CliResult<Report> {
-    let shown = |entry: wire::list_volumes_response::Entry| {
-        let status = entry.status.unwrap_or_default();
-        Shown::new(entry.volume.unwrap_or_default(), status.published_node_ids, status.volume_condition)
-    };
-    let volumes: Vec<_> = all(plugin)?.into_iter().map(shown).collect();
-    let rows: Vec<_> = volumes.iter().map(Shown::row).collect();
-    Ok(Report::new(table(&["ID", "SIZE", "DOMAIN", "PUBLISHED TO", "CONDITION"], &rows), &volumes))
+/// Lists the volumes that can be reached; remarks say which cannot be.
+pub fn list(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
+    let (mut volumes, mut missing, mut starting_token) = (Vec::new(), BTreeSet::new(), String::new());
+    loop {
+        let page = plugin.ask(&ListReachableRequest { starting_token, ..Default::default() })?;
+        volumes.extend(page.volumes.into_iter().map(listed));
+        missing.extend(page.missing);
+        starting_token = page.next_token;
+        if starting_token.is_empty() {
+            break;
+        }
+    }
+    let is_wide = given.has("wide");
+    let rows: Vec<_> = volumes.iter().map(|volume| volume.row(is_wide)).collect();
+    let header = ["NAME", "SIZE", "DOMAIN", "PUBLISHED TO", "CONDITION", "ID"];
+    let shown = if is_wide { &header[..] } else { &header[..header.len() - 1] };
+    let report = Report::new(table(shown, &rows), &volumes);
+    let status = if missing.is_empty() { 0 } else { UNREACHABLE };
+    let notes = missing.into_iter().map(|why| format!("volumes are missing: {why}")).collect();
+    Ok(Report { notes, status, ..report })
+}
+
+fn listed(volume: NamedVolume) -> Shown {
+    let entry = volume.entry.unwrap_or_default();
+    let status = entry.status.unwrap_or_default();
+    let (nodes, condition) = (status.published_node_ids, status.volume_condition);
+    Shown::new(Some(volume.name), entry.volume.unwrap_or_default(), nodes, condition)
 }
 
 /// Shows a volume and, if it is published on this node, where and how full it is.
@@ -259,8 +283,9 @@ pub fn show(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let request = wire::ControllerGetVolumeRequest { volume_id: id.to_string(), ..Default::default() };
     let reply = plugin.ask(&request)?;
     let status = reply.status.unwrap_or_default();
-    let volume =
-        Shown::new(reply.volume.unwrap_or_default(), status.published_node_ids, status.volume_condition);
+    let name = given.names.get(id).cloned();
+    let (nodes, condition) = (status.published_node_ids, status.volume_condition);
+    let volume = Shown::new(name, reply.volume.unwrap_or_default(), nodes, condition);
     let targets = targets(plugin, id)?;
     let usage = targets.first().map(|path| usage(plugin, id, path)).transpose()?.flatten();
     let mut pairs = volume.fields();

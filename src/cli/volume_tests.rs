@@ -5,10 +5,26 @@
 use super::*;
 use crate::cli::fake::{Fake, run};
 use crate::error::Error;
-use crate::grpc::proto::cephlet_operator_v1::ListHereResponse;
+use crate::grpc::proto::cephlet_operator_v1::{ListHereResponse, ListReachableResponse};
 
 fn volume(id: &str, size: i64) -> wire::Volume {
     wire::Volume { volume_id: id.into(), capacity_bytes: size, ..Default::default() }
+}
+
+/// A volume in a list.
+fn named(name: &str, entry: wire::list_volumes_response::Entry) -> NamedVolume {
+    NamedVolume { name: name.into(), entry: MessageField::some(entry), ..Default::default() }
+}
+
+/// A page of a list with one volume.
+fn page(id: &str, next: &str, missing: &[&str]) -> ListReachableResponse {
+    let volume = MessageField::some(volume(id, 1));
+    ListReachableResponse {
+        volumes: vec![named("web", wire::list_volumes_response::Entry { volume, ..Default::default() })],
+        missing: missing.iter().map(ToString::to_string).collect(),
+        next_token: next.into(),
+        ..Default::default()
+    }
 }
 
 fn created(id: &str) -> wire::CreateVolumeResponse {
@@ -42,7 +58,7 @@ fn a_creation_asks_for_what_the_options_say_and_prints_the_id() {
     let report = run(&fake, &line).unwrap();
     assert_eq!(report.rendered(false), "v1\n");
     let json = json!({
-        "id": "v1", "size_bytes": 1 << 30, "context": {}, "source": null, "topology": [], "published_nodes": [], "condition": null,
+        "name": "web", "id": "v1", "size_bytes": 1 << 30, "context": {}, "source": null, "topology": [], "published_nodes": [], "condition": null,
     });
     assert_eq!(report.json, json);
     let request: wire::CreateVolumeRequest = fake.request();
@@ -133,36 +149,46 @@ fn the_list_shows_where_volumes_are_and_how_they_are() {
     let own = topology(&[("org.x/zone", "eu-1"), ("org.x/region", "eu")]);
     let accessible_topology = vec![own, topology(&[("org.x/takes.zone.eu-1", "true")])];
     let first = wire::Volume { accessible_topology, ..volume("v1", 1 << 30) };
-    let entries = vec![entry(first, &["n1", "n2"], false), entry(volume("v22", 1536), &[], true)];
-    let fake = Fake::default()
-        .replies::<wire::ListVolumesRequest>(&wire::ListVolumesResponse { entries, ..Default::default() });
+    let volumes = vec![
+        named("web", entry(first, &["n1", "n2"], false)),
+        named("db", entry(volume("v22", 1536), &[], true)),
+    ];
+    let page = ListReachableResponse { volumes, ..Default::default() };
+    let fake = Fake::default().replies::<ListReachableRequest>(&page);
     let report = run(&fake, "volume list").unwrap();
     assert_eq!(
         report.text,
-        "ID   SIZE     DOMAIN               PUBLISHED TO  CONDITION\n\
-         v1   1 GiB    region=eu,zone=eu-1  n1 n2         ok\n\
-         v22  1.5 KiB                                     gone"
+        "NAME  SIZE     DOMAIN               PUBLISHED TO  CONDITION\n\
+         web   1 GiB    region=eu,zone=eu-1  n1 n2         ok\n\
+         db    1.5 KiB                                     gone"
     );
+    let wide = run(&fake, "volume list --wide").unwrap().text;
+    let columns: Vec<&str> = wide.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    assert_eq!(columns, ["ID", "v1", "v22"]);
+    assert_eq!((&report.json[1]["name"], &report.json[1]["id"]), (&json!("db"), &json!("v22")));
     assert_eq!(report.json[1]["condition"], json!({"abnormal": true, "message": "gone"}));
 }
 
 #[test]
 fn all_pages_of_the_list_are_read() {
-    let entry = |id| wire::list_volumes_response::Entry {
-        volume: MessageField::some(volume(id, 1)),
-        ..Default::default()
-    };
-    let page = |id, next: &str| wire::ListVolumesResponse {
-        entries: vec![entry(id)],
-        next_token: next.into(),
-        ..Default::default()
-    };
     let fake = Fake::default()
-        .replies::<wire::ListVolumesRequest>(&page("v1", "after v1"))
-        .replies::<wire::ListVolumesRequest>(&page("v2", ""));
+        .replies::<ListReachableRequest>(&page("v1", "after v1", &[]))
+        .replies::<ListReachableRequest>(&page("v2", "", &[]));
     let report = run(&fake, "volume list").unwrap();
     assert_eq!((report.json[0]["id"].as_str(), report.json[1]["id"].as_str()), (Some("v1"), Some("v2")));
-    assert_eq!(fake.request::<wire::ListVolumesRequest>().starting_token, "after v1");
+    assert_eq!(fake.request::<ListReachableRequest>().starting_token, "after v1");
+    assert_eq!((report.status, report.notes), (0, Vec::new()));
+}
+
+#[test]
+fn what_is_missing_from_a_list_is_said_once_with_an_exit_status() {
+    let fake = Fake::default()
+        .replies::<ListReachableRequest>(&page("v1", "after v1", &["list cluster \"b\": it is down"]))
+        .replies::<ListReachableRequest>(&page("v2", "", &["list cluster \"b\": it is down"]));
+    let report = run(&fake, "volume list").unwrap();
+    assert_eq!(report.json.as_array().map(Vec::len), Some(2));
+    assert_eq!(report.notes, ["volumes are missing: list cluster \"b\": it is down"]);
+    assert_eq!(report.status, UNREACHABLE);
 }
 
 #[test]

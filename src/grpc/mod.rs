@@ -181,7 +181,7 @@ pub fn services(
     all = identity::register_identity(all, bridge, service);
     let service = addons::fence::FenceController { operations: operations(), controller };
     all = fence::register_fence_controller(all, bridge, service);
-    let service = operator::Operator { operations: operations(), settings };
+    let service = operator::Operator { operations: operations(), settings, controller };
     all = cephlet_operator_v1::register_operator(all, bridge, service);
     if controller {
         let service = v1::controller::Controller { operations: operations() };

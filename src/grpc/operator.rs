@@ -2,16 +2,21 @@
 
 use std::sync::Arc;
 
+use protobuf::MessageField;
+
+use crate::backend::Volume;
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::grpc::bridge::{Caller, Encoded};
 use crate::grpc::ensure_served;
 use crate::grpc::fields::path;
 use crate::grpc::proto::cephlet_operator_v1 as wire;
+use crate::grpc::v1::controller::volume_entry;
 use crate::grpc::v1::decode;
-use crate::volume::Operations;
+use crate::ids::VolumeId;
 use crate::volume::lock_keys::LockSet;
-use crate::volume::request::{FindNamed, Map, NodePublishUnstaged, NodeUnpublish};
+use crate::volume::request::{FindNamed, Map, NodePublishUnstaged, NodeUnpublish, PageRequest};
+use crate::volume::{Listed, Operations};
 
 /// Returns the settings that the daemon runs with.
 pub type Settings = Arc<dyn Fn(&Call) -> wire::ConfigResponse + Send + Sync>;
@@ -22,6 +27,8 @@ pub struct Operator {
     pub operations: Arc<Operations>,
     /// The settings.
     pub settings: Settings,
+    /// Whether this copy serves the controller.
+    pub controller: bool,
 }
 
 impl wire::Operator for Operator {
@@ -81,7 +88,35 @@ impl wire::Operator for Operator {
         .checked()?;
         caller.run(LockSet::everything(), request, |call, request| {
             let id = self.operations.find_named(call, request)?;
-            Ok(wire::FindByNameResponse { id, ..Default::default() })
+            let name = match VolumeId::parse(&request.text) {
+                Some(volume) => self.operations.readable_name(&volume).unwrap_or_default(),
+                None if request.text == id => String::new(),
+                None => request.text.clone(),
+            };
+            Ok(wire::FindByNameResponse { id, name, ..Default::default() })
+        })
+    }
+
+    fn list_reachable(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::ListReachableRequest,
+    ) -> Result<Encoded<wire::ListReachableResponse>> {
+        ensure_served("controller", self.controller)?;
+        let page = PageRequest { max_entries: 0, token: request.starting_token }.checked()?;
+        caller.run(LockSet::everything(), page, |call, page| {
+            let (Listed { entries, next_token }, missing) = self.operations.list_reachable(call, page)?;
+            let named = |mut volume: Volume| wire::NamedVolume {
+                name: volume.name.take().unwrap_or_default(),
+                entry: MessageField::some(volume_entry(volume)),
+                ..Default::default()
+            };
+            Ok(wire::ListReachableResponse {
+                volumes: entries.into_iter().map(named).collect(),
+                missing: missing.iter().map(ToString::to_string).collect(),
+                next_token,
+                ..Default::default()
+            })
         })
     }
 

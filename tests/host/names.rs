@@ -19,8 +19,14 @@ fn a_volume_lives_its_life_by_its_name() {
     let snapshot = done(&daemon, "snapshot create web before-upgrade");
     assert_eq!(json(&daemon, "snapshot show web@before-upgrade")["id"], json!(snapshot));
     assert_eq!(json(&daemon, "snapshot list --volume web")[0]["id"], json!(snapshot));
-    let copy = done(&daemon, "volume create copy --from-snapshot web@before-upgrade");
-    assert_eq!(json(&daemon, "volume show copy")["source"]["id"], json!(snapshot));
+    let copy = done(&daemon, "volume create My_Copy --from-snapshot web@before-upgrade");
+    let listed = done(&daemon, "volume list");
+    let names: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, ["NAME", "My_Copy", "web"]);
+    let (status, said) = refused(&daemon, "volume expand web --size 1M --limit 2M");
+    assert!(status == 9 && said.contains(&format!("\"web\" ({id})")), "{status} {said}");
+    let shown = json(&daemon, "volume show My_Copy");
+    assert_eq!((&shown["name"], &shown["source"]["id"]), (&json!("My_Copy"), &json!(snapshot)));
     done(&daemon, "snapshot delete web@before-upgrade");
     done(&daemon, "volume delete web");
     done(&daemon, &format!("volume delete {copy}"));

@@ -219,7 +219,7 @@ fn a_daemon_that_serves_the_node_alone_publishes_and_one_without_the_node_says_s
     }
     assert_eq!(json(&controller, &format!("volume show {id}"))["targets"], json!([]));
     let (status, message) = refused(&node, "volume list");
-    assert!(status == 10 && message.contains("ListVolumes"), "{message}");
+    assert!(status == 10 && message.contains("CEPHLET_SERVICES"), "{message}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::backend::Unlisted;
 use crate::backend::ceph::cache::Cache;
 use crate::backend::ceph::placement::PoolRef;
 use crate::backend::ceph::removed::is_removed;
@@ -62,19 +63,25 @@ impl Locations {
     }
 
     /// The locations that can have keys after `after`, in the order of the keys, in all clusters with
-    /// credentials of their own. A cluster that cannot have such keys is not asked for its pools.
-    pub fn after(&self, question: &Question<'_>, after: &str) -> Result<Vec<PoolRef>> {
+    /// credentials of their own. A cluster that cannot have such keys is not asked for its pools; `unlisted`
+    /// decides about one that does not answer.
+    pub fn after(
+        &self,
+        question: &Question<'_>,
+        after: &str,
+        unlisted: Unlisted<'_>,
+    ) -> Result<Vec<PoolRef>> {
         let Question { backend, clusters, .. } = question;
         let mut found = BTreeMap::new();
         for cluster in clusters.all().iter().filter(|cluster| cluster.credentials.is_some()) {
             if is_over(&format!("{backend}:{}:", ids::encode(&cluster.name)), after) {
                 continue;
             }
-            let here = self
-                .of_cluster(question, cluster)
-                .map_err(|error| error.context(format_args!("list cluster {:?}", cluster.name)))?;
-            // No such key is a prefix of another, so keys sort by their places first.
-            found.extend(here.into_iter().map(|at| (at.place(backend).key(""), at)));
+            match self.of_cluster(question, cluster) {
+                // No such key is a prefix of another, so keys sort by their places first.
+                Ok(here) => found.extend(here.into_iter().map(|at| (at.place(backend).key(""), at))),
+                Err(error) => unlisted(error.context(format_args!("list cluster {:?}", cluster.name)))?,
+            }
         }
         Ok(found.into_iter().filter(|(prefix, _)| !is_over(prefix, after)).map(|(_, at)| at).collect())
     }

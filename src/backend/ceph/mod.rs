@@ -149,6 +149,11 @@ impl Programs {
         self.session.iter().for_each(|session| session.end());
     }
 
+    /// Whether a session answers questions, so that they cost no processes.
+    pub fn is_resident(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.trouble().is_none())
+    }
+
     /// Whether `tool` is on this machine.
     ///
     /// # Errors
@@ -177,6 +182,11 @@ fn unreadable(command: &str, error: &serde_json::Error) -> Error {
 pub trait ClusterTool: Send + Sync {
     /// Its monitors and its manager.
     fn monitors(&self) -> &dyn Monitors;
+
+    /// Whether questions cost no processes.
+    fn is_resident(&self) -> bool {
+        false
+    }
 
     /// Whether the cluster has the pool of `at`, for any application; the namespace does not matter.
     fn has_pool(&self, call: &Call, at: &PoolRef) -> Result<bool>;

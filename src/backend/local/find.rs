@@ -124,6 +124,7 @@ impl Local {
         let published = found.published.as_ref().ok().and_then(Option::as_ref);
         Volume {
             id: self.volume_id(object, record.map(|record| record.incarnation.clone())),
+            name: record.map(|record| record.asked.name.clone()),
             size: found.size(),
             context: context.unwrap_or_default(),
             fs_type: record.and_then(|record| record.asked.fs_type.clone()),

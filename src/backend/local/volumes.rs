@@ -13,12 +13,13 @@ use super::store::{Draft, RECORD, Shelf, list_key, random_digits};
 use crate::backend::creation_record::to_bytes;
 use crate::backend::parameters::formatted_with;
 use crate::backend::{
-    Backend, Capacity, Deleted, Deletion, Named, NewVolume, Origin, Page, RecordDeletion, Volume, Volumes,
+    Backend, Capacity, Deleted, Deletion, Named, NewVolume, Origin, Page, RecordDeletion, Unlisted, Volume,
+    Volumes,
 };
 use crate::csi::{Capability, Map, SizeRange};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
-use crate::ids::{self, VolumeId};
+use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
 impl Local {
@@ -155,8 +156,7 @@ impl Volumes for Local {
 
     fn named(&self, call: &Call, name: &Named<'_>) -> Result<Vec<VolumeId>> {
         Settings::parse(name.parameters, &Map::new())?;
-        let object = ids::volume_object(name.instance, name.name);
-        Ok(self.resolve(call, &self.volume_id(&object, None), &Secrets::default())?.into_iter().collect())
+        Ok(self.resolve(call, &self.volume_id(name.object, None), &Secrets::default())?.into_iter().collect())
     }
 
     fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume> {
@@ -202,7 +202,12 @@ impl Volumes for Local {
         Ok(Some(self.describe(&id.object, &found, FreeSpace::of(&self.volumes)?)))
     }
 
-    fn list(&self, _call: &Call, after: &str, limit: usize) -> Result<Page<Volume>> {
+    fn list(
+        &self,
+        _call: &Call,
+        (after, limit): (&str, usize),
+        _unlisted: Unlisted<'_>,
+    ) -> Result<Page<Volume>> {
         // A directory put here by hand may have a name that fits no ID: such a volume could not be used.
         let fits = |name: &str| self.volume_id(name, None).fits();
         let (names, more) = self.volumes.page(after, limit, fits)?;

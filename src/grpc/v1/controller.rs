@@ -342,7 +342,8 @@ fn verdict(verdict: Verdict, request: &Validate) -> wire::ValidateVolumeCapabili
     }
 }
 
-fn volume_entry(mut volume: Volume) -> wire::list_volumes_response::Entry {
+/// A volume in a list.
+pub fn volume_entry(mut volume: Volume) -> wire::list_volumes_response::Entry {
     use wire::list_volumes_response::{Entry, VolumeStatus};
     let status = MessageField::some(VolumeStatus {
         published_node_ids: std::mem::take(&mut volume.published),

@@ -3,9 +3,10 @@
 //! A page ends with a token, the key of its last entry, which begins with the backend. The next page begins
 //! after that key, so an entry that exists all the time is neither left out nor listed twice.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::backend::{Backend, Capacity, Page, Snapshot, SnapshotFilter, Volume};
+use crate::backend::{Backend, Capacity, Page, Snapshot, SnapshotFilter, Unlisted, Volume};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::{self, SnapshotId, VolumeId};
@@ -28,15 +29,45 @@ pub struct Listed<T> {
 const LARGEST_PAGE: usize = 5000;
 
 impl Operations {
-    /// One page of all volumes.
+    /// One page of all volumes. It fails if any place cannot be listed.
     pub fn list(&self, call: &Call, page: &PageRequest) -> Result<Listed<Volume>> {
+        self.volumes(call, page, &Err)
+    }
+
+    /// One page of the volumes that can be listed, with the names by which they are found, and why others
+    /// cannot be.
+    pub fn list_reachable(&self, call: &Call, page: &PageRequest) -> Result<(Listed<Volume>, Vec<Error>)> {
+        let missing = RefCell::new(Vec::new());
+        let mut listed = self.volumes(call, page, &|error| {
+            missing.borrow_mut().push(error);
+            Ok(())
+        })?;
+        for volume in &mut listed.entries {
+            volume.name = Some(self.name_of(call, volume).unwrap_or_else(|| volume.id.object.clone()));
+        }
+        Ok((listed, missing.into_inner()))
+    }
+
+    /// The name in the request that made a volume. None if it is not known, or if another instance made it,
+    /// where the name may mean another volume.
+    fn name_of(&self, call: &Call, volume: &Volume) -> Option<String> {
+        let is_own = |name: &String| ids::is_named(&self.instance, name, &volume.id.object);
+        let asked = || {
+            let backend = self.backend_of(&volume.id.place).ok()?;
+            backend.volumes().name(call, &volume.id).unwrap_or_default().filter(is_own)
+        };
+        let known = volume.name.clone().filter(is_own);
+        known.or_else(|| self.readable_name(&volume.id)).or_else(asked)
+    }
+
+    fn volumes(&self, call: &Call, page: &PageRequest, unlisted: Unlisted<'_>) -> Result<Listed<Volume>> {
         self.pages(page, |backend, after, limit| {
             let with_fault = |volume: Volume| {
                 let here = self.on_node(call, &volume.id, backend.as_ref());
                 let fault = here.and_then(|here| self.fault_here(&here));
                 with_condition_here(volume, fault.map(|fault| fault.map(|fault| fault.to_string())))
             };
-            let Page { entries, next } = backend.volumes().list(call, after, limit)?;
+            let Page { entries, next } = backend.volumes().list(call, (after, limit), unlisted)?;
             Ok(Page { entries: entries.into_iter().map(with_fault).collect(), next })
         })
     }

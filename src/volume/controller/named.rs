@@ -10,6 +10,12 @@ use crate::volume::Operations;
 use crate::volume::request::FindNamed;
 
 impl Operations {
+    /// The name of a volume, if its ID tells it.
+    pub fn readable_name(&self, id: &VolumeId) -> Option<String> {
+        let slug = ids::slug_of(&id.object)?;
+        ids::is_named(&self.instance, slug, &id.object).then(|| slug.to_string())
+    }
+
     /// The ID of the volume or the snapshot.
     ///
     /// # Errors
@@ -32,7 +38,7 @@ impl Operations {
         if let Some(id) = VolumeId::parse(name) {
             return Ok(id);
         }
-        let named = Named { instance: &self.instance, name, parameters };
+        let named = Named { object: &ids::common_object(&self.instance, name), parameters };
         let backends: Vec<&dyn Backend> = match parameters.contains_key("backend") {
             true => vec![self.backends.for_parameters(parameters)?.as_ref()],
             false => self.backends.iter().map(|backend| backend.as_ref()).collect(),
@@ -46,6 +52,8 @@ impl Operations {
                 Err(error) => return Err(unknown_there(error, backend, name)),
             }
         }
+        // The object of this name may be gone, and the volume of the request be made anew.
+        found.retain(|id| !ids::is_object(name) || id.object == name);
         match (found.as_slice(), refusal) {
             ([_], _) => Ok(found.swap_remove(0)),
             ([], Some(refusal)) => Err(refusal),

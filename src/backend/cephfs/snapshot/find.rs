@@ -91,7 +91,7 @@ pub(crate) fn list(
     filter: &SnapshotFilter,
     (after, limit): (&str, usize),
 ) -> Result<Page<Snapshot>> {
-    of_every_file_system(context, call, (after, limit), |fs, path, entry| {
+    of_every_file_system(context, call, (after, limit), &Err, |fs, path, entry| {
         let (subvolume, snapshot) = path.split_once('@')?;
         let key_and_drawn = names::in_snapshot(snapshot).filter(|_| entry.state == State::Whole)?;
         let found = Taken::from(entry).snapshot(fs, subvolume, key_and_drawn);

@@ -23,7 +23,7 @@ use crate::backend::{
 use crate::clusters::{Cluster, Clusters, Credentials};
 use crate::csi::{Access, Capability, Map, Mode, SizeRange};
 use crate::error::{Error, Kind, Result};
-use crate::ids::{Place, VolumeId, volume_object};
+use crate::ids::{self, Place, VolumeId, volume_object};
 use crate::secrets::{Secret, Secrets};
 
 const MIB: u64 = 1 << 20;
@@ -98,7 +98,7 @@ fn publish(context: &Context, id: &VolumeId, node: &str) -> Result<Map> {
 }
 
 fn listed(context: &Context) -> Vec<String> {
-    context.list(&call(), "", 0).unwrap().entries.iter().map(|volume| volume.id.to_string()).collect()
+    context.list(&call(), ("", 0), &Err).unwrap().entries.iter().map(|volume| volume.id.to_string()).collect()
 }
 
 fn sweep_all(context: &Context) {
@@ -122,7 +122,8 @@ fn a_name_means_the_volume_that_claimed_it_until_it_is_deleted() {
     let context = controller(&cluster, ONE);
     let named = |name: &str, parameters: &[(&str, &str)]| {
         let parameters = parameters.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        context.named(&call(), &Named { instance: "default", name, parameters: &parameters })
+        context
+            .named(&call(), &Named { object: &ids::common_object("default", name), parameters: &parameters })
     };
     let mut new = wanted("web", 4);
     new.place.namespace = "team".into();

@@ -68,7 +68,6 @@ fn sharing(fs: &Fs<'_>, entry: Entry, of: &SnapshotPath) -> Result<Option<Found>
 /// once in each file system, so the group need not be known.
 pub(crate) fn named(context: &Context, call: &Call, name: &Named<'_>) -> Result<Vec<VolumeId>> {
     let settings = Settings::parse(name.parameters, &Map::new())?;
-    let object = ids::volume_object(name.instance, name.name);
     let mut found = Vec::new();
     for cluster in placement::clusters(&context.clusters, settings.cluster.as_deref())? {
         let access = ClusterAccess::new(cluster, &Secrets::default())?;
@@ -77,7 +76,7 @@ pub(crate) fn named(context: &Context, call: &Call, name: &Named<'_>) -> Result<
                 continue;
             }
             let root = context.at(call, access.clone(), file_system.clone(), "");
-            found.extend(claimed(&root, &object)?);
+            found.extend(claimed(&root, name.object)?);
         }
     }
     Ok(found)
@@ -110,6 +109,7 @@ fn means(id: &VolumeId, subvolume: &Subvolume) -> bool {
 pub(crate) fn volume(fs: &Fs<'_>, object: &str, entry: &Entry) -> Volume {
     Volume {
         id: fs.id_of(object),
+        name: entry.request.as_ref().map(|request| request.name.clone()),
         size: entry.size,
         context: Default::default(),
         fs_type: Some(FS_TYPE.to_string()),

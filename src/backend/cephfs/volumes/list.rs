@@ -6,7 +6,7 @@ use crate::backend::ceph::ClusterAccess;
 use crate::backend::cephfs::context::{Context, Fs};
 use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::volumes::find::volume;
-use crate::backend::{Page, Volume};
+use crate::backend::{Page, Unlisted, Volume};
 use crate::clusters::Cluster;
 use crate::dispatch::Call;
 use crate::error::Result;
@@ -14,28 +14,36 @@ use crate::secrets::Secrets;
 
 /// Up to `limit` volumes (0: all) whose keys follow `after`. The subvolume of an operator is not listed: its
 /// entry says only that it is being removed.
-pub(crate) fn list(context: &Context, call: &Call, after: &str, limit: usize) -> Result<Page<Volume>> {
-    of_every_file_system(context, call, (after, limit), |fs, object, entry| {
+pub(crate) fn list(
+    context: &Context,
+    call: &Call,
+    range: (&str, usize),
+    unlisted: Unlisted<'_>,
+) -> Result<Page<Volume>> {
+    of_every_file_system(context, call, range, unlisted, |fs, object, entry| {
         let is_volume = entry.state == State::Whole && entry.request.is_some();
         is_volume.then(|| volume(fs, object, entry)).map(|volume| (volume.id.key(), volume))
     })
 }
 
 /// Up to `limit` (0: all) of what `read` finds in the entries, whose keys follow `after`, in all clusters
-/// with credentials of their own. A file system that cannot be listed fails the list: a list without its
-/// volumes would say that they are gone.
+/// with credentials of their own. `unlisted` decides about a cluster that cannot be listed.
 pub(crate) fn of_every_file_system<T>(
     context: &Context,
     call: &Call,
     (after, limit): (&str, usize),
+    unlisted: Unlisted<'_>,
     read: impl Fn(&Fs<'_>, &str, &Entry) -> Option<(String, T)>,
 ) -> Result<Page<T>> {
     let mut found: Vec<(String, T)> = Vec::new();
     for cluster in context.clusters.all().into_iter().filter(|cluster| cluster.credentials.is_some()) {
         let name = cluster.name.clone();
-        let here = of_cluster(context, call, cluster, &read);
-        let what = format_args!("list the file systems of cluster {name:?}");
-        found.extend(here.map_err(|error| error.context(what))?);
+        match of_cluster(context, call, cluster, &read) {
+            Ok(here) => found.extend(here),
+            Err(error) => {
+                unlisted(error.context(format_args!("list the file systems of cluster {name:?}")))?;
+            }
+        }
     }
     found.retain(|(key, _)| key.as_str() > after);
     found.sort_by(|(one, _), (other, _)| one.cmp(other));

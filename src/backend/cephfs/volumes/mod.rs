@@ -18,7 +18,7 @@ use crate::backend::cephfs::subvolumes::Subvolume;
 use crate::backend::cephfs::volumes::find::{Found, existing, find};
 
 use crate::backend::{
-    Capacity, Condition, Deleted, Deletion, Named, NewVolume, Page, RecordDeletion, Volume, Volumes,
+    Capacity, Condition, Deleted, Deletion, Named, NewVolume, Page, RecordDeletion, Unlisted, Volume, Volumes,
 };
 use crate::csi::{Capability, Map, SizeRange};
 use crate::dispatch::Call;
@@ -81,8 +81,8 @@ impl Volumes for Context {
         })
     }
 
-    fn list(&self, call: &Call, after: &str, limit: usize) -> Result<Page<Volume>> {
-        list::list(self, call, after, limit)
+    fn list(&self, call: &Call, range: (&str, usize), unlisted: Unlisted<'_>) -> Result<Page<Volume>> {
+        list::list(self, call, range, unlisted)
     }
 
     fn capacity(

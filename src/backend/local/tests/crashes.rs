@@ -150,7 +150,7 @@ fn another_directory_in_the_place_of_the_open_one_is_refused() {
         refused(it.create(&it.new_volume("b", MIB)), Kind::Unavailable, &parts);
         refused(it.delete(&volume.id), Kind::Unavailable, &parts);
         refused(it.local.find(&it.call, &volume.id, &it.none), Kind::Unavailable, &parts);
-        refused(it.local.list(&it.call, "", 0), Kind::Unavailable, &parts);
+        refused(it.local.list(&it.call, ("", 0), &Err), Kind::Unavailable, &parts);
         refused(it.snapshot("s", &volume), Kind::Unavailable, &parts);
     };
     refused_everywhere();

@@ -25,7 +25,7 @@ fn with_devices(directory: &Path, test: impl FnOnce(&Fixture)) {
     local.recover().unwrap();
     let it = Fixture { local, root, ..fixture() };
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&it)));
-    for volume in it.local.list(&it.call, "", 0).unwrap().entries {
+    for volume in it.local.list(&it.call, ("", 0), &Err).unwrap().entries {
         let _ = it.local.detach(&it.call, &volume.id, PublishedBy::Controller, &it.none);
     }
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -6,7 +6,7 @@ use super::*;
 use crate::backend::SnapshotFilter;
 
 fn names_of(it: &Fixture, after: &str, limit: usize) -> (Vec<String>, Option<String>) {
-    let part = it.local.list(&it.call, &format!("local:{after}"), limit).unwrap();
+    let part = it.local.list(&it.call, (&format!("local:{after}"), limit), &Err).unwrap();
     let next = part.next.map(|key| key.strip_prefix("local:").unwrap().to_string());
     (part.entries.into_iter().map(|volume| volume.id.object).collect(), next)
 }
@@ -46,7 +46,7 @@ fn damage_is_a_condition_and_hides_nobody() {
     std::fs::write(it.path(&volumes[3], "record"), "{\"version\":2}").unwrap();
     std::fs::remove_file(it.image(&volumes[4])).unwrap();
     File::options().write(true).open(it.image(&volumes[5])).unwrap().set_len(MIB).unwrap();
-    let listed = it.local.list(&it.call, "", 0).unwrap().entries;
+    let listed = it.local.list(&it.call, ("", 0), &Err).unwrap().entries;
     let parts = ["", "record is missing", "record is damaged", "version 2", "image is missing", "cut off"];
     for (volume, part) in volumes.iter().zip(parts) {
         let condition = &listed.iter().find(|listed| listed.id.object == volume.id.object).unwrap().condition;

@@ -78,6 +78,15 @@ pub(crate) fn with_record(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result
     Ok(ImageWithRecord { info, record: Some(record) })
 }
 
+/// The name in the request that made a volume.
+pub(crate) fn name(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<String>> {
+    let record = pool.metadata(&id.object, RECORD_KEY)?.and_then(|text| Record::parse(&text).ok());
+    if let (Some(record), Some(image)) = (&record, &id.incarnation) {
+        pool.memory().records.remember(&pool.key_of(id), image, record);
+    }
+    Ok(record.map(|record| record.asked.name))
+}
+
 /// The same for an image that another controller may have made a moment ago: gives that controller the time
 /// to write the record.
 pub(crate) fn with_record_in_making(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result<ImageWithRecord> {
@@ -110,6 +119,7 @@ impl ImageWithRecord {
         let incarnation = id.incarnation.clone().unwrap_or_else(|| self.info.id.clone());
         Volume {
             id: VolumeId { incarnation: Some(incarnation), ..id.clone() },
+            name: asked.map(|asked| asked.name.clone()),
             size: self.info.size,
             // Everything a node must know is in the ID or in the publish context. So a list, which sees no
             // records, says the same of a volume as its creation.

@@ -11,23 +11,43 @@ use crate::backend::rbd::names;
 use crate::backend::rbd::snapshot::find::volume_of;
 use crate::backend::rbd::tool::{ImageInfo, ListedImage, Parent};
 use crate::backend::size::LARGEST;
-use crate::backend::{Page, Replicated, Volume};
+use crate::backend::{Page, Replicated, Unlisted, Volume};
 use crate::csi::Source;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, Place, SnapshotId, VolumeId};
 
-/// Up to `limit` volumes (0: all) whose keys follow `after`. A pool that cannot be listed fails the list: a
-/// list without its volumes would say that they are gone.
-pub(crate) fn list(context: &Context, call: &Call, after: &str, limit: usize) -> Result<Page<Volume>> {
+/// Up to `limit` volumes (0: all) whose keys follow `after`. `unlisted` decides about a pool or a cluster that
+/// cannot be listed.
+pub(crate) fn list(
+    context: &Context,
+    call: &Call,
+    (after, limit): (&str, usize),
+    unlisted: Unlisted<'_>,
+) -> Result<Page<Volume>> {
     let most = if limit == 0 { usize::MAX } else { limit };
     let mut entries: Vec<Volume> = Vec::new();
-    for at in context.memory.locations.after(&context.question(call), after)? {
+    let mut silent = BTreeSet::new();
+    for at in context.memory.locations.after(&context.question(call), after, unlisted)? {
+        let cluster = &at.access.cluster.name;
+        if silent.contains(cluster) {
+            continue;
+        }
         if entries.len() == most {
             return Ok(page(entries, true));
         }
         let left = most - entries.len();
-        let found = volumes_after(&context.pool(call, &at), after)?;
+        let found = match volumes_after(&context.pool(call, &at), after) {
+            Ok(found) => found,
+            Err(error) => {
+                // Each further pool of a cluster that does not answer would take as long again.
+                if matches!(error.kind(), Kind::Unavailable | Kind::Timeout) {
+                    silent.insert(cluster.clone());
+                }
+                unlisted(error)?;
+                continue;
+            }
+        };
         let is_more = found.len() > left;
         entries.extend(found.into_iter().take(left));
         if is_more {

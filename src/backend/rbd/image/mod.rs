@@ -30,7 +30,8 @@ pub(crate) mod watchers;
 
 use crate::backend::rbd::context::Context;
 use crate::backend::{
-    Capacity, Deleted, Deletion, Interrupted, Named, NewVolume, Page, RecordDeletion, Volume, Volumes,
+    Capacity, Deleted, Deletion, Interrupted, Named, NewVolume, Page, RecordDeletion, Unlisted, Volume,
+    Volumes,
 };
 use crate::csi::{Capability, Map, SizeRange};
 use crate::dispatch::Call;
@@ -78,8 +79,15 @@ impl Volumes for Context {
         self.within(call, (&id.place, secrets), |pool| inspect::inspect(pool, id))
     }
 
-    fn list(&self, call: &Call, after: &str, limit: usize) -> Result<Page<Volume>> {
-        list::list(self, call, after, limit)
+    fn list(&self, call: &Call, range: (&str, usize), unlisted: Unlisted<'_>) -> Result<Page<Volume>> {
+        list::list(self, call, range, unlisted)
+    }
+
+    fn name(&self, call: &Call, id: &VolumeId) -> Result<Option<String>> {
+        match self.tool.is_resident() {
+            true => self.within(call, (&id.place, &Secrets::default()), |pool| find::name(pool, id)),
+            false => Ok(None),
+        }
     }
 
     fn capacity(

@@ -23,10 +23,13 @@ pub(crate) fn find(context: &Context, call: &Call, name: &Named<'_>) -> Result<V
     let mut found = Vec::new();
     for cluster in placement::clusters(&context.clusters, settings.cluster.as_deref())? {
         let places = places(context, call, &cluster, &settings)?;
-        let object = ids::volume_object(name.instance, name.name);
         let mut ids: Vec<VolumeId> = places
             .iter()
-            .map(|place| VolumeId { place: place.clone(), object: object.clone(), incarnation: None })
+            .map(|place| VolumeId {
+                place: place.clone(),
+                object: name.object.to_string(),
+                incarnation: None,
+            })
             .collect();
         let wish = PlacementWish { cluster: Some(&cluster.name), ..settings.wish() };
         let registry = placement::choose_registry(&context.clusters, NAME, &wish)?;
@@ -64,7 +67,7 @@ fn registered(
     name: &Named<'_>,
     registry: &Place,
 ) -> Result<Option<VolumeId>> {
-    let object = ids::registered_object(name.instance, name.name, &registry.pool);
+    let object = ids::registered(name.object, &registry.pool);
     let Some((key, _)) = ids::registration(&object) else { return Ok(None) };
     let at = context.locate(registry, &Secrets::default())?;
     let claim = context.volume_name(call, &at, key).find()?;

@@ -61,7 +61,7 @@ fn list_all(context: &Context, call: &Call, after: &str, limit: usize) -> Result
 /// The snapshots of all pools.
 fn look(context: &Context, call: &Call) -> Result<Vec<Listed>> {
     let mut listed = Vec::new();
-    for at in context.memory.locations.after(&context.question(call), "")? {
+    for at in context.memory.locations.after(&context.question(call), "", &Err)? {
         let pool = context.pool(call, &at);
         let place = pool.place();
         for entry in pool.list()? {

@@ -75,5 +75,5 @@ fn they_are_absent_to_who_looks_or_deletes() {
         assert_eq!(rbd.publisher().unpublish(&call(), id, None, &secrets).unwrap(), Unpublished::NoVolume);
         assert_eq!(cluster.dump(), before, "{id}");
     }
-    assert!(rbd.volumes().list(&call(), "", 0).unwrap().entries.is_empty());
+    assert!(rbd.volumes().list(&call(), ("", 0), &Err).unwrap().entries.is_empty());
 }

@@ -6,7 +6,7 @@ use crate::backend::Page;
 use crate::backend::ceph::FreeSpace;
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
-use crate::error::Kind;
+use crate::error::{Error, Kind};
 
 /// A cluster: its name, its pools, its namespaces, and whether it has a key of its own.
 type Configured<'a> = (&'a str, &'a [&'a str], &'a [&'a str], bool);
@@ -41,7 +41,7 @@ fn add(rbd: &Rbd, cluster: &str, pool: &str, namespace: &str, name: &str) -> Vol
 }
 
 fn list(rbd: &Rbd, after: &str, limit: usize) -> Page<Volume> {
-    rbd.volumes().list(&call(), after, limit).unwrap()
+    rbd.volumes().list(&call(), (after, limit), &Err).unwrap()
 }
 
 fn ids(part: &Page<Volume>) -> Vec<String> {
@@ -176,14 +176,44 @@ fn a_pool_that_was_used_is_listed_before_the_cluster_tells_of_it_and_forgotten_w
 fn what_cannot_be_listed_fails_the_list_and_names_cluster_and_pool() {
     let cluster = FakeCluster::new();
     let rbd = controller_of(&cluster, &[("main", &["rbd", "nope"], &[""], true)]);
-    refused(rbd.volumes().list(&call(), "", 0), Kind::Precondition, &["\"main\"", "\"nope\""]);
+    refused(rbd.volumes().list(&call(), ("", 0), &Err), Kind::Precondition, &["\"main\"", "\"nope\""]);
     let rbd = controller_of(&cluster, &[("main", &["rbd"], &[""], true)]);
     cluster.fail_at(1, Fault::Before);
-    refused(rbd.volumes().list(&call(), "", 0), Kind::Timeout, &["\"main\"", "\"rbd\""]);
+    refused(rbd.volumes().list(&call(), ("", 0), &Err), Kind::Timeout, &["\"main\"", "\"rbd\""]);
     let rbd = controller_of(&cluster, &[("main", &[], &[], true)]);
     cluster.fail_at(1, Fault::Before);
-    refused(rbd.volumes().list(&call(), "", 0), Kind::Timeout, &["\"main\""]);
+    refused(rbd.volumes().list(&call(), ("", 0), &Err), Kind::Timeout, &["\"main\""]);
     assert_eq!(list(&rbd, "", 0).entries.len(), 0);
+}
+
+#[test]
+fn a_list_of_what_can_be_reached_goes_on_without_the_rest() {
+    let cluster = FakeCluster::new();
+    cluster.add_pool("ssd");
+    let rbd =
+        controller_of(&cluster, &[("a", &["nope", "rbd"], &[""], true), ("b", &["rbd", "ssd"], &[""], true)]);
+    let kept = add(&rbd, "a", "rbd", "", "kept").id.to_string();
+    let missing = std::cell::RefCell::new(Vec::new());
+    let list = || {
+        missing.take();
+        let unlisted = |error: Error| {
+            missing.borrow_mut().push(error.to_string());
+            Ok(())
+        };
+        ids(&rbd.volumes().list(&call(), ("", 0), &unlisted).unwrap())
+    };
+    // Both names of clusters mean the one in memory.
+    let other = format!("rbd:b:{}", kept.strip_prefix("rbd:a:").unwrap());
+    assert_eq!(list(), [kept.clone(), other]);
+    assert!(matches!(missing.take().as_slice(), [only] if only.contains("\"nope\"")));
+
+    cluster.forget_steps();
+    list();
+    let lists = cluster.steps().iter().position(|step| step == "list").unwrap();
+    cluster.fail_at(lists as u64 + 3, Fault::Before);
+    assert_eq!(list(), [kept]);
+    let said = missing.take();
+    assert!(said.len() == 2 && said[1].contains("\"b\"") && said[1].contains("\"rbd\""), "{said:?}");
 }
 
 #[test]

@@ -163,7 +163,7 @@ fn condition_and_list_tell_the_part_and_the_peer() {
     it.cluster.set_mirror_status(&it.cluster.at(), &it.id.object, recorded::status("two-primaries"));
     assert!(inspect().condition.flatten().unwrap().contains("primary at site-b too"));
     it.set(false);
-    let listed = it.rbd.volumes().list(&call(), "", 0).unwrap().entries.pop().unwrap();
+    let listed = it.rbd.volumes().list(&call(), ("", 0), &Err).unwrap().entries.pop().unwrap();
     assert_eq!(listed.replication, Some(Replicated { role: ReplicationRole::Secondary, state: None }));
 }
 

@@ -5,11 +5,13 @@ use super::topology::{three_zones, wanted_in};
 use super::*;
 use crate::backend::Named;
 use crate::error::Kind;
+use crate::ids;
 
 /// The volumes of a name, with these parameters.
 fn named(rbd: &Rbd, name: &str, parameters: &[(&str, &str)]) -> Result<Vec<VolumeId>> {
     let parameters = parameters.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-    rbd.volumes().named(&call(), &Named { instance: "default", name, parameters: &parameters })
+    rbd.volumes()
+        .named(&call(), &Named { object: &ids::common_object("default", name), parameters: &parameters })
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn lists_and_looks_tell_the_same_topology() {
     let made = create(&maker, &wanted_in("a", &["1"], &[])).unwrap();
     create(&maker, &wanted("plain", GIB, None)).unwrap();
     let rbd = controller(&cluster, TWO);
-    let list = || -> Page<Volume> { rbd.volumes().list(&call(), "", 0).unwrap() };
+    let list = || -> Page<Volume> { rbd.volumes().list(&call(), ("", 0), &Err).unwrap() };
     let topologies: Vec<_> = list().entries.into_iter().map(|volume| volume.topology).collect();
     assert_eq!(topologies, [made.topology.clone(), Vec::new()]);
     cluster.forget_steps();

@@ -24,6 +24,10 @@ impl ClusterTool for CommandTool {
         &self.programs
     }
 
+    fn is_resident(&self) -> bool {
+        self.programs.is_resident()
+    }
+
     /// `rbd namespace ls`, which opens the pool first. A list of all pools by `ceph` would do as well, but
     /// not one by application: a pool without an application may have images, too.
     fn has_pool(&self, call: &Call, at: &PoolRef) -> Result<bool> {
