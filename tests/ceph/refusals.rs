@@ -221,9 +221,19 @@ fn a_cluster_that_is_gone_is_reported_with_its_monitors() {
     let daemon = Setup::new().on(&own, "cephlet").set("CEPHLET_SESSION", "off").start();
     let client = daemon.client();
     let made = client.create(&volume_at("known", &[])).expect("create").volume_id;
+    let storage = || client.node_get_storage_health(&Default::default()).expect("health").backend_health;
+    let of_clusters = |all: Vec<wire::node_get_storage_health_response::StorageBackendHealth>| {
+        all.into_iter().filter(|it| it.reason.contains("Monitors")).collect::<Vec<_>>()
+    };
+    assert_eq!(of_clusters(storage()), []);
     own.kill("mon");
+    let told = of_clusters(storage());
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!((told[0].reason.as_str(), told[0].status.value()), ("MonitorsUnreachable", 2));
+    assert!(told[0].message.contains("\"ceph\"") && told[0].message.contains(&own.mon_host()), "{told:?}");
     std::thread::scope(|scope| {
         let known = scope.spawn(|| client.controller_get_volume(&get(&made)));
+        let health = scope.spawn(|| client.controller_get_volume_health(&health(&made)));
         let failure = client.create(&volume_at("x", &[])).expect_err("it is gone");
         assert!(matches!(failure.code, Code::UNAVAILABLE | Code::DEADLINE_EXCEEDED), "{failure:?}");
         assert!(
@@ -239,6 +249,9 @@ fn a_cluster_that_is_gone_is_reported_with_its_monitors() {
             .expect("a status");
         let condition = status.volume_condition.into_option().expect("a condition");
         assert!(condition.abnormal && condition.message.contains("cannot be reached"), "{condition:?}");
+        let health = health.join().expect("a client").expect("what is known is told").volume_health;
+        let told: Vec<_> = health.health_statuses.iter().map(|it| (it.status.value(), &*it.reason)).collect();
+        assert_eq!(told, [(2, "ClusterUnreachable")]);
     });
     daemon.assert_well();
 }
