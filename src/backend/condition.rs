@@ -3,45 +3,30 @@
 
 use std::fmt;
 
+use crate::error::{Error, Kind};
+
 /// The condition of a volume: None means that nothing is known to be wrong.
 pub type Condition = Option<Fault>;
 
 /// How bad a fault is, as CSI v1.13 tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// The volume can be used, but not as it should be.
-    Degraded,
-    /// The volume cannot be used: from this node if a node says so, else from no node.
-    Inaccessible,
-    /// Content of the volume is lost for good, as far as is known.
-    DataLoss,
-    /// The storage can be used, but not as it should be.
-    StorageDegraded,
-    /// No volume in the storage can be used from this node.
-    StorageUnreachable,
-}
-
-impl Status {
+pub struct Status {
     /// The word of `VolumeHealthErrorType` or of `StorageHealthErrorType`.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Degraded => "DEGRADED",
-            Self::Inaccessible => "INACCESSIBLE",
-            Self::DataLoss => "DATA_LOSS",
-            Self::StorageDegraded => "STORAGE_DEGRADED",
-            Self::StorageUnreachable => "STORAGE_UNREACHABLE",
-        }
-    }
-
+    pub word: &'static str,
     /// Its number there.
-    pub fn number(self) -> i32 {
-        match self {
-            Self::Degraded | Self::StorageDegraded => 1,
-            Self::Inaccessible | Self::StorageUnreachable => 2,
-            Self::DataLoss => 3,
-        }
-    }
+    pub number: i32,
 }
+
+/// The volume can be used, but not as it should be.
+const DEGRADED: Status = Status { word: "DEGRADED", number: 1 };
+/// The volume cannot be used: from this node if a node says so, else from no node.
+const INACCESSIBLE: Status = Status { word: "INACCESSIBLE", number: 2 };
+/// Content of the volume is lost for good, as far as is known.
+const DATA_LOSS: Status = Status { word: "DATA_LOSS", number: 3 };
+/// The storage can be used, but not as it should be.
+const STORAGE_DEGRADED: Status = Status { word: "STORAGE_DEGRADED", number: 1 };
+/// No volume in the storage can be used from this node.
+const STORAGE_UNREACHABLE: Status = Status { word: "STORAGE_UNREACHABLE", number: 2 };
 
 /// Declares the reasons, with their statuses and sentences.
 macro_rules! reasons {
@@ -63,7 +48,7 @@ macro_rules! reasons {
 
             /// How bad it is.
             pub fn status(self) -> Status {
-                match self { $(Self::$reason => Status::$status,)* }
+                match self { $(Self::$reason => $status,)* }
             }
 
             /// What it means, in words.
@@ -75,32 +60,32 @@ macro_rules! reasons {
 }
 
 reasons! {
-    ImageMissing DataLoss "its image is missing: restore it from a backup, or delete it",
-    ImageCutOff DataLoss "its image was cut off: it is shorter than it was made",
-    RecordUnreadable Inaccessible "its record cannot be read: restore it, or use the volume by its ID without incarnation",
-    ClusterUnreachable Inaccessible "its cluster cannot be reached",
-    DeviceGone Inaccessible "its device is gone from this node: unpublish and stage it again",
-    ProcessEnded Inaccessible "the rbd-nbd or ceph-fuse process that serves it on this node has ended: unpublish and unstage it here, and stage it again",
-    WatchLost Inaccessible "its device has lost its watch on the image, and so fails or will fail all I/O: unpublish and unstage it everywhere on this node, and stage it again",
-    NodeShutOut Inaccessible "the cluster has shut out the client by which this node uses it: unpublish and unstage it everywhere on this node, and stage it again",
-    MountGone Inaccessible "it is no longer mounted there: unpublish it and publish it again",
-    MountDead Inaccessible "its mount is dead (its storage is gone or failed): unpublish it and publish it again",
-    FileSystemSilent Inaccessible "its file system does not answer: `ceph fs status` shows whether an MDS is up, and its users wait until then",
-    FileSystemShutDown Inaccessible "the kernel shut its file system down after an error",
-    FileSystemReadOnly Degraded "the kernel made it read-only after an error",
-    FileSystemErrors Degraded "the kernel found errors in its file system",
-    ClientShutOut Degraded "a client of it is on the cluster's blocklist and can write no more: unstage the volume there and stage it again",
-    PoolFull Degraded "the pool with its data is full and takes no more writes: add storage, raise its quota, or delete what is not needed",
-    PoolNearlyFull Degraded "the pool with its data is nearly full: add storage, raise its quota, or delete what is not needed",
-    QuotaUsedUp Degraded "its quota is used up: delete files, or expand it",
-    DiskNearlyFull Degraded "the file system of local volumes is nearly full: free space there, or its next write may fail",
-    ReplicationFailed Degraded "its replication has failed: `cephlet replication info` says more",
-    MonitorsUnreachable StorageUnreachable "no monitor of a cluster answers this node",
-    ClusterDisabled StorageUnreachable "the configuration of a cluster cannot be used: `cephlet config` says more",
-    StorageSilent StorageUnreachable "a look at the storage does not end within a second",
-    LocalDiskFailed StorageUnreachable "the file system of local volumes fails",
-    MonitorsMissing StorageDegraded "some monitors of a cluster do not answer this node",
-    LocalDiskNearlyFull StorageDegraded "the file system of local volumes is nearly full: free space there",
+    ImageMissing DATA_LOSS "its image is missing: restore it from a backup, or delete it",
+    ImageCutOff DATA_LOSS "its image was cut off: it is shorter than it was made",
+    RecordUnreadable INACCESSIBLE "its record cannot be read: restore it, or use the volume by its ID without incarnation",
+    ClusterUnreachable INACCESSIBLE "its cluster cannot be reached",
+    DeviceGone INACCESSIBLE "its device is gone from this node: unpublish and stage it again",
+    ProcessEnded INACCESSIBLE "the rbd-nbd or ceph-fuse process that serves it on this node has ended: unpublish and unstage it here, and stage it again",
+    WatchLost INACCESSIBLE "its device has lost its watch on the image, and so fails or will fail all I/O: unpublish and unstage it everywhere on this node, and stage it again",
+    NodeShutOut INACCESSIBLE "the cluster has shut out the client by which this node uses it: unpublish and unstage it everywhere on this node, and stage it again",
+    MountGone INACCESSIBLE "it is no longer mounted there: unpublish it and publish it again",
+    MountDead INACCESSIBLE "its mount is dead (its storage is gone or failed): unpublish it and publish it again",
+    FileSystemSilent INACCESSIBLE "its file system does not answer: `ceph fs status` shows whether an MDS is up, and its users wait until then",
+    FileSystemShutDown INACCESSIBLE "the kernel shut its file system down after an error",
+    FileSystemReadOnly DEGRADED "the kernel made it read-only after an error",
+    FileSystemErrors DEGRADED "the kernel found errors in its file system",
+    ClientShutOut DEGRADED "a client of it is on the cluster's blocklist and can write no more: unstage the volume there and stage it again",
+    PoolFull DEGRADED "the pool with its data is full and takes no more writes: add storage, raise its quota, or delete what is not needed",
+    PoolNearlyFull DEGRADED "the pool with its data is nearly full: add storage, raise its quota, or delete what is not needed",
+    QuotaUsedUp DEGRADED "its quota is used up: delete files, or expand it",
+    DiskNearlyFull DEGRADED "the file system of local volumes is nearly full: free space there, or its next write may fail",
+    ReplicationFailed DEGRADED "its replication has failed: `cephlet replication info` says more",
+    MonitorsUnreachable STORAGE_UNREACHABLE "no monitor of a cluster answers this node",
+    ClusterDisabled STORAGE_UNREACHABLE "the configuration of a cluster cannot be used: `cephlet config` says more",
+    StorageSilent STORAGE_UNREACHABLE "a look at the storage does not end within a second",
+    LocalDiskFailed STORAGE_UNREACHABLE "the file system of local volumes fails",
+    MonitorsMissing STORAGE_DEGRADED "some monitors of a cluster do not answer this node",
+    LocalDiskNearlyFull STORAGE_DEGRADED "the file system of local volumes is nearly full: free space there",
 }
 
 /// Something that is not well.
@@ -116,6 +101,13 @@ impl Fault {
     /// A fault about which more is known than the table says.
     pub fn new(reason: Reason, detail: impl Into<String>) -> Self {
         Self { reason, detail: detail.into() }
+    }
+
+    /// The fault of a volume that could not be looked at for this error, if the error is that its storage
+    /// does not answer.
+    pub fn of_unreachable(error: &Error) -> Option<Self> {
+        let is_silent = matches!(error.kind(), Kind::Timeout | Kind::Unavailable);
+        is_silent.then(|| Self::new(Reason::ClusterUnreachable, error.to_string()))
     }
 
     /// Reads what `Display` wrote; None if it begins with no reason.
@@ -165,7 +157,7 @@ mod tests {
                 "{word}"
             );
             assert!(sentence.starts_with(char::is_lowercase) && !sentence.ends_with('.'), "{sentence}");
-            let is_of_storage = reason.status().word().starts_with("STORAGE_");
+            let is_of_storage = reason.status().word.starts_with("STORAGE_");
             assert_eq!(is_of_storage, *reason >= Reason::MonitorsUnreachable, "{word}: storage comes last");
         }
     }

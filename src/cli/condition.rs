@@ -21,7 +21,7 @@ impl From<wire::VolumeCondition> for Condition {
     fn from(wire::VolumeCondition { abnormal, message, .. }: wire::VolumeCondition) -> Self {
         match Fault::parse(&message).filter(|_| abnormal) {
             Some(Fault { reason, detail }) => {
-                let (word, status) = (reason.word(), reason.status().word());
+                let (word, status) = (reason.word(), reason.status().word);
                 Self { abnormal, message: detail, reason: Some(word), status: Some(status) }
             }
             None => Self { abnormal, message, reason: None, status: None },

@@ -92,7 +92,7 @@ fn statuses() -> String {
 
 fn conditions() -> String {
     let item =
-        |it: &Reason| format!(".It {} ({})\n{}\n", it.word(), it.status().word(), sentence(it.sentence()));
+        |it: &Reason| format!(".It {} ({})\n{}\n", it.word(), it.status().word, sentence(it.sentence()));
     Reason::ALL.iter().map(item).collect()
 }
 

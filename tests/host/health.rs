@@ -128,13 +128,20 @@ fn the_node_tells_what_it_sees_of_a_volume_in_use() {
     assert_eq!(told(&unwell(&daemon, 0).0[0]), [(Status::DEGRADED, "FileSystemErrors")]);
 }
 
-/// What the node says of its storage.
-fn storage(daemon: &Daemon) -> Vec<StorageBackendHealth> {
-    daemon.client().node_get_storage_health(&Default::default()).expect("health").backend_health
-}
-
-fn reasons(told: &[StorageBackendHealth]) -> Vec<(Storage, &str)> {
-    told.iter().map(|it| (it.status.enum_value().expect("a known status"), it.reason.as_str())).collect()
+/// Waits until the node says this of its storage: on a busy machine a look may take too long. Gives the
+/// messages.
+#[track_caller]
+fn await_storage(daemon: &Daemon, expected: &[(Storage, &str)]) -> Vec<String> {
+    let client = daemon.client();
+    await_that("the node sees its storage as it is", || {
+        let told = client.node_get_storage_health(&Default::default()).expect("health").backend_health;
+        let status = |it: &StorageBackendHealth| it.status.enum_value().expect("a known status");
+        let seen: Vec<_> = told.iter().map(|it| (status(it), it.reason.as_str())).collect();
+        match seen == expected {
+            true => Ok(told.iter().map(|it| it.message.clone()).collect()),
+            false => Err(format!("{told:?}")),
+        }
+    })
 }
 
 #[test]
@@ -142,11 +149,11 @@ fn a_node_tells_when_the_disk_of_local_volumes_runs_full() {
     let setup = Setup::new();
     let disk = setup.scratch.small_disk("disk", "tmpfs", 64);
     let daemon = setup.set("CEPHLET_LOCAL_DIR", disk.join("local").display()).start();
-    assert_eq!(storage(&daemon), []);
+    await_storage(&daemon, &[]);
     let ballast = fill_up(&disk);
-    assert_eq!(reasons(&storage(&daemon)), [(Storage::STORAGE_DEGRADED, "LocalDiskNearlyFull")]);
+    await_storage(&daemon, &[(Storage::STORAGE_DEGRADED, "LocalDiskNearlyFull")]);
     fs::remove_file(ballast).expect("make room");
-    assert_eq!(storage(&daemon), []);
+    await_storage(&daemon, &[]);
 }
 
 #[test]
@@ -166,9 +173,8 @@ fn a_node_tells_which_clusters_it_does_not_reach() {
         .set("CEPHLET_CLUSTERS", file.display())
         .set("CEPHLET_LOCAL_DIR", disk.join("local").display())
         .start();
-    let told = storage(&daemon);
     let unreachable = |reason| (Storage::STORAGE_UNREACHABLE, reason);
-    assert_eq!(reasons(&told), [unreachable("MonitorsUnreachable"), unreachable("ClusterDisabled")]);
-    assert!(told[0].message.contains("\"gone\"") && told[0].message.contains("\"hangs\""), "{told:?}");
-    assert!(told[1].message.contains("\"wrong\""), "{told:?}");
+    let told = await_storage(&daemon, &[unreachable("MonitorsUnreachable"), unreachable("ClusterDisabled")]);
+    assert!(told[0].contains("\"gone\"") && told[0].contains("\"hangs\""), "{told:?}");
+    assert!(told[1].contains("\"wrong\""), "{told:?}");
 }

@@ -50,14 +50,12 @@ impl Found {
     }
 
     fn trouble(&self, space: FreeSpace) -> Condition {
-        let Some(stat) = &self.image else {
-            return Some(Reason::ImageMissing.into());
-        };
-        let record = match (&self.record, &self.published) {
-            (Err(wrong), _) | (_, Err(wrong)) => {
-                return Some(Fault::new(Reason::RecordUnreadable, wrong));
-            }
-            (Ok(record), Ok(_)) => record,
+        let (stat, record) = match (&self.record, &self.image, &self.published) {
+            // First: of a directory that cannot be read nothing is known, its image neither.
+            (Err(wrong), ..) => return Some(Fault::new(Reason::RecordUnreadable, wrong)),
+            (_, None, _) => return Some(Reason::ImageMissing.into()),
+            (.., Err(wrong)) => return Some(Fault::new(Reason::RecordUnreadable, wrong)),
+            (Ok(record), Some(stat), Ok(_)) => (stat, record),
         };
         if stat.len() < record.size {
             let detail = format!("its image was cut off: it has {} of {} bytes", stat.len(), record.size);

@@ -242,11 +242,8 @@ impl Backend for Local {
         let fault = match space {
             Err(error) => Fault::new(Reason::LocalDiskFailed, error.to_string()),
             Ok(space) if space.bytes_available < space.bytes_total / 20 => {
-                let left = format!("; {} bytes are left", space.bytes_available);
-                Fault::new(
-                    Reason::LocalDiskNearlyFull,
-                    format!("{}{left}", Reason::LocalDiskNearlyFull.sentence()),
-                )
+                let reason = Reason::LocalDiskNearlyFull;
+                Fault::new(reason, format!("{}; {} bytes are left", reason.sentence(), space.bytes_available))
             }
             Ok(_) => return Vec::new(),
         };

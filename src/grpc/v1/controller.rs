@@ -1,6 +1,7 @@
 //! csi.v1.Controller.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use protobuf::well_known_types::wrappers::Int64Value;
 use protobuf::{EnumOrUnknown, MessageField};
@@ -9,10 +10,11 @@ use crate::error::Result;
 use crate::grpc::bridge::{Caller, Encoded};
 use crate::grpc::proto::csi_v1 as wire;
 use crate::grpc::v1::{decode, encode};
+use crate::secrets::Secrets;
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{
     ControllerPublish, ControllerUnpublish, CreateSnapshot, CreateVolume, DeleteVolume, Expand, GetCapacity,
-    GetVolume, ListHealth, ListSnapshots, Modify, PageRequest, SnapshotById, Validate, VolumeHealth,
+    GetVolume, ListHealth, ListSnapshots, Modify, PageRequest, SnapshotById, Validate,
 };
 use crate::volume::{Listed, Operations, Verdict};
 
@@ -21,6 +23,10 @@ pub struct Controller {
     /// The operations.
     pub operations: Arc<Operations>,
 }
+
+/// How long volumes are looked at for a page of their health: each look takes some questions to a cluster, and
+/// an orchestrator waits for an answer some ten seconds.
+const LOOKING: Duration = Duration::from_secs(5);
 
 /// The optional capabilities of the controller. A list without the nodes of some volumes would claim that no
 /// node has them.
@@ -170,7 +176,7 @@ impl wire::Controller for Controller {
         let page = PageRequest { max_entries, token: request.starting_token }.checked()?;
         let request = ListHealth { page, secrets: decode::secrets(request.secrets) }.checked()?;
         caller.run(LockSet::everything(), request, |call, request| {
-            let Listed { entries, next_token } = self.operations.list_health(call, request)?;
+            let Listed { entries, next_token } = self.operations.list_health(call, request, LOOKING)?;
             let entries =
                 entries.into_iter().map(|(id, fault)| encode::health(id.to_string(), Some(fault))).collect();
             Ok(wire::ControllerListVolumeHealthResponse { entries, next_token, ..Default::default() })
@@ -183,7 +189,7 @@ impl wire::Controller for Controller {
         request: wire::ControllerGetVolumeHealthRequest,
     ) -> Result<Encoded<wire::ControllerGetVolumeHealthResponse>> {
         let volume = self.operations.controller_volume(request.volume_id);
-        let request = VolumeHealth { volume, secrets: decode::secrets(request.secrets) }.checked()?;
+        let request = GetVolume { volume, secrets: decode::secrets(request.secrets) }.checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
             let condition = self.operations.volume_health(call, request)?;
             let volume_health = MessageField::some(encode::health(request.volume.text.clone(), condition));
@@ -332,7 +338,8 @@ impl wire::Controller for Controller {
         caller: &Caller<'_>,
         request: wire::ControllerGetVolumeRequest,
     ) -> Result<Encoded<wire::ControllerGetVolumeResponse>> {
-        let request = GetVolume { volume: self.operations.controller_volume(request.volume_id) }.checked()?;
+        let volume = self.operations.controller_volume(request.volume_id);
+        let request = GetVolume { volume, secrets: Secrets::default() }.checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
             Ok(encode::volume_with_status(self.operations.get(call, request)?))
         })

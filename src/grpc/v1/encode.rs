@@ -97,7 +97,7 @@ fn listed_condition(known: Option<Condition>) -> MessageField<wire::VolumeCondit
 /// The health of a volume.
 pub fn health(volume_id: String, condition: Condition) -> wire::VolumeHealth {
     let entry = |Fault { reason, detail }| wire::volume_health::VolumeHealthEntry {
-        status: EnumOrUnknown::from_i32(reason.status().number()),
+        status: EnumOrUnknown::from_i32(reason.status().number),
         reason: reason.word().to_string(),
         message: detail,
         ..Default::default()
@@ -112,7 +112,7 @@ pub fn health(volume_id: String, condition: Condition) -> wire::VolumeHealth {
 /// A fault of the storage.
 pub fn storage_health(fault: Fault) -> wire::node_get_storage_health_response::StorageBackendHealth {
     wire::node_get_storage_health_response::StorageBackendHealth {
-        status: EnumOrUnknown::from_i32(fault.reason.status().number()),
+        status: EnumOrUnknown::from_i32(fault.reason.status().number),
         reason: fault.reason.word().to_string(),
         message: fault.detail,
         ..Default::default()
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn every_reason_is_sent_with_its_status_of_the_interface() {
         for reason in Reason::ALL {
-            let status = if reason.status().word().starts_with("STORAGE_") {
+            let status = if reason.status().word.starts_with("STORAGE_") {
                 let sent = storage_health((*reason).into());
                 assert_eq!((sent.reason.as_str(), sent.message.as_str()), (reason.word(), reason.sentence()));
                 format!("{:?}", sent.status.enum_value().unwrap())
@@ -199,7 +199,7 @@ mod tests {
                 assert_eq!((sent.volume_id.as_str(), entry.reason.as_str()), ("v", reason.word()));
                 format!("{:?}", entry.status.enum_value().unwrap())
             };
-            assert_eq!(status, reason.status().word());
+            assert_eq!(status, reason.status().word);
         }
         assert!(health("v".into(), None).health_statuses.is_empty());
     }

@@ -3,48 +3,39 @@
 
 use std::time::{Duration, Instant};
 
-use crate::backend::{Backend, Condition, Fault, Page, Reason, Volume};
+use crate::backend::{Backend, Condition, Fault, Page, Volume};
 use crate::dispatch::Call;
-use crate::error::{Kind, Result};
+use crate::error::Result;
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::controller::list::Listed;
-use crate::volume::request::{ListHealth, VolumeHealth};
-
-/// How long volumes are looked at for one page. A look at a volume takes some questions to its cluster, and an
-/// orchestrator waits for a page some ten seconds.
-const LOOKING: Duration = Duration::from_secs(5);
+use crate::volume::request::{GetVolume, ListHealth};
 
 impl Operations {
     /// What is wrong with a volume.
-    pub fn volume_health(&self, call: &Call, request: &VolumeHealth) -> Result<Condition> {
+    pub fn volume_health(&self, call: &Call, request: &GetVolume) -> Result<Condition> {
         let (id, backend) = request.volume.get()?;
         let looked = self.look_closely(call, backend, id, &request.secrets)?;
         looked.ok_or_else(|| request.volume.absent())
     }
 
-    /// A page of the volumes that are not well. It ends after a while, perhaps without a single volume: the
-    /// next page goes on behind the last volume that was looked at.
-    pub fn list_health(&self, call: &Call, request: &ListHealth) -> Result<Listed<(VolumeId, Fault)>> {
-        self.list_health_for(LOOKING, call, request)
-    }
-
-    /// The same with another limit. At least one volume is looked at.
-    fn list_health_for(
+    /// A page of the volumes that are not well. Volumes are looked at for so long, but at least one of them;
+    /// the next page goes on behind the last one, so a page may be empty and not the last.
+    pub fn list_health(
         &self,
-        looking: Duration,
         call: &Call,
         ListHealth { page, secrets }: &ListHealth,
+        looking: Duration,
     ) -> Result<Listed<(VolumeId, Fault)>> {
         let begun = Instant::now();
         self.pages(page, |backend, after, limit| {
             let Page { entries, next } = backend.volumes().list(call, after, limit)?;
             let (mut unwell, mut left) = (Vec::new(), entries.into_iter());
-            while let Some(Volume { id, .. }) = left.next() {
-                let found = self.look_leniently(call, backend.as_ref(), &id, secrets);
-                let key = backend.volumes().list_key(&id);
-                unwell.extend(found.map(|fault| (id, fault)));
+            while let Some(volume) = left.next() {
+                let found = self.look_leniently(call, backend.as_ref(), &volume, secrets);
+                let key = backend.volumes().list_key(&volume.id);
+                unwell.extend(found.map(|fault| (volume.id, fault)));
                 if begun.elapsed() >= looking && left.len() > 0 {
                     return Ok(Page { entries: unwell, next: Some(key) });
                 }
@@ -58,24 +49,21 @@ impl Operations {
         &self,
         call: &Call,
         backend: &dyn Backend,
-        id: &VolumeId,
+        listed: &Volume,
         secrets: &Secrets,
     ) -> Condition {
-        match self.look_closely(call, backend, id, secrets) {
+        match self.look_closely(call, backend, &listed.id, secrets) {
             // A volume that was deleted since is none.
             Ok(found) => found.flatten(),
-            Err(error) if matches!(error.kind(), Kind::Timeout | Kind::Unavailable) => {
-                Some(Fault::new(Reason::ClusterUnreachable, error.to_string()))
-            }
-            Err(error) => {
-                log::warn!("the condition of volume {id} is not known: {error}");
-                None
-            }
+            Err(error) => Fault::of_unreachable(&error).or_else(|| {
+                log::warn!("volume {} could not be looked at: {error}", listed.id);
+                listed.condition.clone().flatten()
+            }),
         }
     }
 
     /// What the storage of a volume says of it; None if there is no such volume.
-    pub(crate) fn look_closely(
+    fn look_closely(
         &self,
         call: &Call,
         backend: &dyn Backend,
@@ -95,8 +83,10 @@ impl Operations {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::backend::Reason;
     use crate::backend::rbd::tests::{ONE, controller_of, wanted};
-    use crate::backend::rbd::tool::fake::{FakeCluster, Fault as Failure};
+    use crate::backend::rbd::tool::fake::Fault as Failure;
+    use crate::error::Kind;
     use crate::volume::request::PageRequest;
     use crate::volume::tests::Scene;
 
@@ -130,7 +120,7 @@ mod tests {
             let page = PageRequest { max_entries, token: std::mem::take(&mut token) };
             let request = ListHealth { page, secrets: Secrets::default() };
             let Listed { entries, next_token } =
-                scene.operations.list_health_for(looking, &call(), &request).unwrap();
+                scene.operations.list_health(&call(), &request, looking).unwrap();
             all.push(entries.into_iter().map(|(id, fault)| (id, fault.reason)).collect());
             if next_token.is_empty() {
                 return all;
@@ -159,7 +149,7 @@ mod tests {
         harm(&scene, &made[1]);
         let health = |scene: &Scene, id: &str| {
             let volume = scene.operations.controller_volume(id.to_string());
-            let request = VolumeHealth { volume, secrets: Secrets::default() };
+            let request = GetVolume { volume, secrets: Secrets::default() };
             scene.operations.volume_health(&call(), &request)
         };
         let reason =
@@ -185,7 +175,7 @@ mod tests {
                 page: PageRequest { max_entries: 0, token: String::new() },
                 secrets: Secrets::default(),
             };
-            let listed = scene.operations.list_health_for(LONG, &call(), &request).ok()?.entries;
+            let listed = scene.operations.list_health(&call(), &request, LONG).ok()?.entries;
             let mut reasons: Vec<_> = listed.into_iter().map(|(_, fault)| fault.reason).collect();
             reasons.sort();
             (reasons.len() == 2).then_some(reasons)

@@ -4,7 +4,6 @@ use crate::backend::{Backend, Condition, RootSettings, Volume};
 use crate::csi::ROLE_KEY;
 use crate::dispatch::Call;
 use crate::error::Result;
-use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::request::{Capability, GetVolume, Modify, Validate, validate};
 
@@ -23,7 +22,7 @@ impl Operations {
     /// One volume with its state.
     pub fn get(&self, call: &Call, request: &GetVolume) -> Result<Volume> {
         let (id, backend) = request.volume.get()?;
-        let found = backend.volumes().inspect(call, id, &Secrets::default())?;
+        let found = backend.volumes().inspect(call, id, &request.secrets)?;
         Ok(self.with_node_view(call, backend, found.ok_or_else(|| request.volume.absent())?))
     }
 

@@ -23,9 +23,12 @@ impl Operations {
         let volume = self.on_node(call, id, backend)?;
         let record = volume.record_in_use();
         if record.is_none() || !backend.traits().is_remote {
-            let looked = self.look_closely(call, backend, id, &Secrets::default())?;
-            if let Some(fault) = looked.ok_or_else(|| request.volume.absent())? {
-                return Ok(Some(fault));
+            let condition = match backend.volumes().inspect(call, id, &Secrets::default()) {
+                Ok(found) => found.ok_or_else(|| request.volume.absent())?.condition.flatten(),
+                Err(error) => Some(Fault::of_unreachable(&error).ok_or(error)?),
+            };
+            if condition.is_some() {
+                return Ok(condition);
             }
         }
         let Some(record) = record else { return Ok(None) };

@@ -239,16 +239,6 @@ request! {
     GetVolume {
         /// The volume.
         volume: VolumeTarget,
-    } check |it| {
-        validate::id("volume_id", &it.volume.text)?;
-    }
-}
-
-request! {
-    /// The health of one volume, as the controller sees it.
-    VolumeHealth {
-        /// The volume.
-        volume: VolumeTarget,
         /// Credentials.
         secrets: Secrets,
     } check |it| {

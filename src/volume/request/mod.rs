@@ -36,7 +36,6 @@ mod replication;
 pub use self::controller::{
     ControllerPublish, ControllerUnpublish, CreateSnapshot, CreateVolume, DeleteVolume, Expand, FindNamed,
     GetCapacity, GetVolume, ListHealth, ListSnapshots, Modify, PageRequest, SnapshotById, Validate,
-    VolumeHealth,
 };
 pub use self::fencing::FenceRequest;
 pub use self::node::{
