@@ -79,7 +79,7 @@ reasons! {
     PoolNearlyFull DEGRADED "the pool with its data is nearly full: add storage, raise its quota, or delete what is not needed",
     QuotaUsedUp DEGRADED "its quota is used up: delete files, or expand it",
     DiskNearlyFull DEGRADED "the file system of local volumes is nearly full: free space there, or its next write may fail",
-    ReplicationFailed DEGRADED "its replication has failed: `cephlet replication info` says more",
+    ReplicationFailed DEGRADED "its replication has failed: `cephlet replication status` says more",
     MonitorsUnreachable STORAGE_UNREACHABLE "no monitor of a cluster answers this node",
     ClusterDisabled STORAGE_UNREACHABLE "the configuration of a cluster cannot be used: `cephlet config` says more",
     StorageSilent STORAGE_UNREACHABLE "a look at the storage does not end within a second",

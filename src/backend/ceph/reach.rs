@@ -14,19 +14,19 @@ use crate::backend::{Fault, Reason};
 use crate::clusters::{Cluster, Clusters, Monitor};
 
 /// How long the monitors may take: all of a node's storage is looked at within a second.
-const PATIENCE: Duration = Duration::from_millis(700);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(700);
 
 /// What a monitor says first, in both versions of Ceph's protocol.
 const BANNER: &[u8; 6] = b"ceph v";
 
-/// What is wrong with the clusters that are set up, as far as this node sees.
-pub(crate) fn faults(clusters: &Clusters) -> Vec<Fault> {
-    let until = Instant::now() + PATIENCE;
+/// What is wrong with the clusters that are set up, as far as this node sees within `patience`.
+pub(crate) fn faults(clusters: &Clusters, patience: Duration) -> Vec<Fault> {
+    let until = Instant::now() + patience;
     let (mut faults, mut asked) = (Vec::new(), Vec::new());
     // All are asked before the first answer is awaited.
     for (name, entry) in clusters.entries() {
         match entry.cluster {
-            Some(cluster) => asked.push((ask(&cluster.monitors, PATIENCE), cluster)),
+            Some(cluster) => asked.push((ask(&cluster.monitors, patience), cluster)),
             None => {
                 let why = entry.trouble.unwrap_or_default();
                 let detail = format!("cluster {name:?} cannot be used: {why}");
@@ -164,7 +164,8 @@ mod tests {
     fn every_cluster_that_is_set_up_is_looked_at() {
         let (well, _listener) = listener(b"ceph v2\n");
         let cluster = |name, monitor| Cluster { monitors: vec![monitor], ..Cluster::named(name) };
-        let told = faults(&Clusters::of([cluster("a", gone()), cluster("b", well), cluster("c", gone())]));
+        let clusters = [cluster("a", gone()), cluster("b", well), cluster("c", gone())];
+        let told = faults(&Clusters::of(clusters), LONG);
         let reasons: Vec<_> = told.iter().map(|fault| fault.reason).collect();
         assert_eq!(reasons, [Reason::MonitorsUnreachable, Reason::MonitorsUnreachable], "{told:?}");
         assert!(told[0].detail.contains("\"a\"") && told[1].detail.contains("\"c\""), "{told:?}");

@@ -109,7 +109,7 @@ impl Backend for CephFs {
     }
 
     fn storage_faults(&self, _call: &Call) -> Vec<Fault> {
-        reach::faults(&self.context.clusters)
+        reach::faults(&self.context.clusters, reach::PATIENCE)
     }
 
     fn topology(&self) -> Option<Map> {

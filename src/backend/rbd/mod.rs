@@ -136,7 +136,7 @@ impl Backend for Rbd {
     }
 
     fn storage_faults(&self, _call: &Call) -> Vec<Fault> {
-        reach::faults(&self.context.clusters)
+        reach::faults(&self.context.clusters, reach::PATIENCE)
     }
 
     fn topology(&self) -> Option<Map> {

@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn only_volumes_that_are_not_well_are_listed() {
         let (scene, made) = three();
-        assert_eq!(pages(&scene, LONG, 0), [vec![]]);
+        assert!(pages(&scene, LONG, 0).concat().is_empty());
         harm(&scene, &made[1]);
         let harmed = (made[1].clone(), Reason::ClientShutOut);
         assert_eq!(pages(&scene, LONG, 0), [vec![harmed.clone()]]);
