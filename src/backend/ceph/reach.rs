@@ -67,7 +67,7 @@ fn ask(monitors: &[Monitor], patience: Duration) -> Receiver<usize> {
             let look = move || {
                 if greets(&address, patience).unwrap_or(false) {
                     // Nobody receives an answer that is late.
-                    drop(sender.send(number));
+                    let _ = sender.send(number);
                 }
             };
             if let Err(error) = thread::Builder::new().name("reach".into()).spawn(look) {
