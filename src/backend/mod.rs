@@ -11,6 +11,7 @@
 
 pub mod ceph;
 pub mod cephfs;
+mod condition;
 pub mod creation_record;
 pub mod local;
 mod parameters;
@@ -20,6 +21,7 @@ pub mod replication;
 mod size;
 pub mod types;
 
+pub use self::condition::{Condition, Fault, Reason};
 pub use self::parameters::RootSettings;
 pub use self::registry::Backends;
 pub use self::replication::{
@@ -27,10 +29,10 @@ pub use self::replication::{
     ReplicationTerms, Schedule,
 };
 pub use self::types::{
-    AttachedImage, Attachment, BegunRenames, BlockDevice, Capacity, Condition, Deleted, Deletion, FileTree,
-    Interrupted, NewSnapshot, NewVolume, NodeContext, Origin, Page, Placement, PlacementRequest, Publication,
-    PublishedBy, RecordDeletion, Rename, Served, Service, Snapshot, SnapshotFilter, Traits, Unlisted,
-    Unpublished, Volume, WriteDown,
+    AttachedImage, Attachment, BegunRenames, BlockDevice, Capacity, Deleted, Deletion, FileTree, Interrupted,
+    NewSnapshot, NewVolume, NodeContext, Origin, Page, Placement, PlacementRequest, Publication, PublishedBy,
+    RecordDeletion, Rename, Served, Service, Snapshot, SnapshotFilter, Traits, Unlisted, Unpublished, Volume,
+    WriteDown,
 };
 
 use std::path::Path;
@@ -44,7 +46,7 @@ use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::kernel::ceph::TreeToMount;
 use crate::secrets::Secrets;
 
-/// A kind of storage. The methods of this trait answer from memory.
+/// A kind of storage. The methods of this trait answer from memory, unless they say otherwise.
 pub trait Backend: Send + Sync {
     /// The first field of its IDs.
     fn name(&self) -> &'static str;
@@ -60,6 +62,10 @@ pub trait Backend: Send + Sync {
 
     /// An error if the backend cannot do this on this machine; the storage is not asked. Every Probe asks.
     fn health(&self, service: Service) -> Result<()>;
+
+    /// What is wrong with the storage as a whole, as this node reaches it. Unlike the other methods this one
+    /// looks, and may have to wait for the storage: callers give it a thread of its own.
+    fn storage_faults(&self, call: &Call) -> Vec<Fault>;
 
     /// The topology segments of this node; None if volumes are reachable from everywhere.
     fn topology(&self) -> Option<Map>;
@@ -168,6 +174,11 @@ pub trait Volumes {
     /// The name in the request that made a listed volume, if that can be learnt without a process.
     fn name(&self, _call: &Call, _id: &VolumeId) -> Result<Option<String>> {
         Ok(None)
+    }
+
+    /// The key of a volume in lists.
+    fn list_key(&self, id: &VolumeId) -> String {
+        id.key()
     }
 
     /// Room for volumes with these parameters and uses, reachable from `topology` if that is given.
@@ -329,7 +340,7 @@ pub trait NodeDriver {
         _id: &VolumeId,
         (_attachment, _attached_for): (&Attachment, &str),
         _wanted: &NodeContext<'_>,
-    ) -> Result<Condition> {
+    ) -> Result<Option<String>> {
         Ok(None)
     }
 

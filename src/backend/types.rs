@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use crate::backend::Replicated;
+use crate::backend::{Condition, Replicated};
 use crate::csi::{Capability, Map, SizeRange, Source, TopologyRequirement};
 use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
@@ -133,9 +133,6 @@ pub struct Volume {
     pub replication: Option<Replicated>,
 }
 
-/// The condition of a volume: None means well, Some says what is wrong.
-pub type Condition = Option<String>;
-
 /// A snapshot as its backend knows it.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
@@ -147,6 +144,8 @@ pub struct Snapshot {
     pub size: u64,
     /// When it was taken.
     pub created: SystemTime,
+    /// The topologies from which volumes made of it are reachable; empty for everywhere.
+    pub topology: Vec<Map>,
 }
 
 /// A snapshot to create.
@@ -160,6 +159,8 @@ pub struct NewSnapshot {
     pub name: String,
     /// Credentials of the request.
     pub secrets: Secrets,
+    /// Volumes made of it have to be reachable from one of these topologies; empty for no wish.
+    pub requisite: Vec<Map>,
 }
 
 /// Which snapshots to list.

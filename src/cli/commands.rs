@@ -28,7 +28,7 @@ multi-node-multi-writer, single-node-single-writer, single-node-multi-writer.";
 
 const VOLUME_JSON: &str = "\
 name or null, id, size_bytes, context {}, source {kind, id} or null, topology [{}], published_nodes [],
-condition {abnormal, message} or null";
+condition {abnormal, message, reason, status} or null";
 
 const VOLUMES: &str = "an array of volumes, each as in volume create";
 

@@ -1,8 +1,9 @@
-//! The sections of cephlet(8) that are made from tables: commands, variables, exit statuses. The page has
-//! each between two comments; this module renders them and compares.
+//! The sections of cephlet(8) that are made from tables: commands, variables, exit statuses, conditions. The
+//! page has each between two comments; this module renders them and compares.
 
 use std::fmt::Write;
 
+use crate::backend::Reason;
 use crate::cli::commands::COMMANDS;
 use crate::cli::failure::STATUSES;
 use crate::cli::syntax::{Action, CLIENT, Command, Opt};
@@ -89,6 +90,12 @@ fn statuses() -> String {
     STATUSES.iter().map(|(status, about)| format!(".It {status}\n{}\n", sentence(about))).collect()
 }
 
+fn conditions() -> String {
+    let item =
+        |it: &Reason| format!(".It {} ({})\n{}\n", it.word(), it.status().word, sentence(it.sentence()));
+    Reason::ALL.iter().map(item).collect()
+}
+
 /// The page with this content after the comment that begins with `.\" NAME: generated`, up to the next one.
 fn with_section(page: &str, name: &str, content: &str) -> String {
     let begins = format!(".\\\" {name}: generated");
@@ -99,10 +106,11 @@ fn with_section(page: &str, name: &str, content: &str) -> String {
 }
 
 #[test]
-fn the_page_has_the_commands_variables_and_statuses_of_the_code() {
+fn the_page_has_the_tables_of_the_code() {
     let page = with_section(PAGE, "commands", &commands());
     let page = with_section(&page, "variables", &variables());
     let page = with_section(&page, "statuses", &statuses());
+    let page = with_section(&page, "conditions", &conditions());
     if page != PAGE {
         let right = std::env::temp_dir().join(format!("cephlet.8.{}", std::process::id()));
         std::fs::write(&right, page).expect("a temporary file");

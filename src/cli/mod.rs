@@ -6,6 +6,7 @@
 //! status.
 
 mod commands;
+mod condition;
 mod failure;
 #[cfg(test)]
 mod fake;

@@ -6,6 +6,7 @@ use protobuf::{EnumOrUnknown, MessageField};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::cli::condition::Condition;
 use crate::cli::failure::{CliError, CliResult, UNREACHABLE};
 use crate::cli::plugin::Plugin;
 use crate::cli::report::{Report, fields, human, table};
@@ -35,12 +36,6 @@ struct Shown {
 struct Source {
     kind: &'static str,
     id: String,
-}
-
-#[derive(Debug, Serialize)]
-struct Condition {
-    abnormal: bool,
-    message: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -79,18 +74,19 @@ impl Shown {
                 .map(|topology| sorted(topology.segments))
                 .collect(),
             published_nodes,
-            condition: condition
-                .into_option()
-                .map(|it| Condition { abnormal: it.abnormal, message: it.message }),
+            condition: condition.into_option().map(Condition::from),
         }
+    }
+
+    fn is_unwell(&self) -> bool {
+        self.condition.as_ref().is_some_and(|condition| condition.abnormal)
     }
 
     /// The trouble of the volume; "ok" if there is none, empty if that is not known.
     fn health(&self) -> String {
         match &self.condition {
             None => String::new(),
-            Some(condition) if condition.abnormal => condition.message.clone(),
-            Some(_) => "ok".to_string(),
+            Some(condition) => condition.to_string(),
         }
     }
 
@@ -285,9 +281,15 @@ pub fn show(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let status = reply.status.unwrap_or_default();
     let name = given.names.get(id).cloned();
     let (nodes, condition) = (status.published_node_ids, status.volume_condition);
-    let volume = Shown::new(name, reply.volume.unwrap_or_default(), nodes, condition);
+    let mut volume = Shown::new(name, reply.volume.unwrap_or_default(), nodes, condition);
     let targets = targets(plugin, id)?;
-    let usage = targets.first().map(|path| usage(plugin, id, path)).transpose()?.flatten();
+    let stats =
+        targets.first().map(|path| stats(plugin, id, path)).transpose()?.flatten().unwrap_or_default();
+    let here = stats.volume_condition.clone().into_option().map(Condition::from);
+    if let (false, Some(here)) = (volume.is_unwell(), here.filter(|here| here.abnormal)) {
+        volume.condition = Some(here);
+    }
+    let usage = usage(stats);
     let mut pairs = volume.fields();
     pairs.push(("published at", targets.join(" ")));
     pairs.extend(
@@ -302,20 +304,26 @@ fn targets(plugin: &dyn Plugin, id: &str) -> Result<Vec<String>> {
     Ok(plugin.ask(&request)?.target_paths)
 }
 
-/// The usage of a published volume; None if the daemon no longer knows it at the path, or reports no usage.
-fn usage(plugin: &dyn Plugin, id: &str, path: &str) -> Result<Option<Usage>> {
+/// What the node says of a published volume; None if the daemon no longer knows it at the path, or serves no
+/// node.
+fn stats(plugin: &dyn Plugin, id: &str, path: &str) -> Result<Option<wire::NodeGetVolumeStatsResponse>> {
     let request = wire::NodeGetVolumeStatsRequest {
         volume_id: id.to_string(),
         volume_path: path.to_string(),
         ..Default::default()
     };
-    let reply = match plugin.ask(&request) {
-        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Unimplemented) => return Ok(None),
-        reply => reply?,
-    };
-    let bytes =
-        reply.usage.into_iter().find(|usage| usage.unit.enum_value() == Ok(wire::volume_usage::Unit::BYTES));
-    Ok(bytes.map(|it| Usage { total_bytes: it.total, used_bytes: it.used, available_bytes: it.available }))
+    match plugin.ask(&request) {
+        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Unimplemented) => Ok(None),
+        reply => reply.map(Some),
+    }
+}
+
+/// The usage of a volume, if the node reports one.
+fn usage(stats: wire::NodeGetVolumeStatsResponse) -> Option<Usage> {
+    let is_of_bytes =
+        |usage: &wire::VolumeUsage| usage.unit.enum_value() == Ok(wire::volume_usage::Unit::BYTES);
+    let bytes = stats.usage.into_iter().find(is_of_bytes);
+    bytes.map(|it| Usage { total_bytes: it.total, used_bytes: it.used, available_bytes: it.available })
 }
 
 /// Makes a volume larger, and expands it on the node where the volume is published.

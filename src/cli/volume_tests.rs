@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::backend::Reason;
 use crate::cli::fake::{Fake, run};
 use crate::error::Error;
 use crate::grpc::proto::cephlet_operator_v1::{ListHereResponse, ListReachableResponse};
+use crate::volume::Fault;
 
 fn volume(id: &str, size: i64) -> wire::Volume {
     wire::Volume { volume_id: id.into(), capacity_bytes: size, ..Default::default() }
@@ -166,7 +168,10 @@ fn the_list_shows_where_volumes_are_and_how_they_are() {
     let columns: Vec<&str> = wide.lines().filter_map(|line| line.split_whitespace().last()).collect();
     assert_eq!(columns, ["ID", "v1", "v22"]);
     assert_eq!((&report.json[1]["name"], &report.json[1]["id"]), (&json!("db"), &json!("v22")));
-    assert_eq!(report.json[1]["condition"], json!({"abnormal": true, "message": "gone"}));
+    assert_eq!(
+        report.json[1]["condition"],
+        json!({"abnormal": true, "message": "gone", "reason": null, "status": null})
+    );
 }
 
 #[test]
@@ -230,6 +235,48 @@ fn show_tells_where_a_volume_is_published_here_and_how_full_it_is() {
     assert_eq!(report.json["usage"], json!({"total_bytes": 1000, "used_bytes": 10, "available_bytes": 990}));
     let lost = fake.refuses::<wire::NodeGetVolumeStatsRequest>(Error::not_found("not there"));
     assert_eq!(run(&lost, "volume show v1").unwrap().json["usage"], json!(null));
+}
+
+fn condition(fault: Option<Fault>) -> MessageField<wire::VolumeCondition> {
+    let (abnormal, message) = (fault.is_some(), fault.map_or("well".into(), |fault| fault.to_string()));
+    MessageField::some(wire::VolumeCondition { abnormal, message, ..Default::default() })
+}
+
+/// A daemon whose controller and node say this of a published volume.
+fn daemon_that_says(controller: Option<Fault>, node: Option<Fault>) -> Fake {
+    use wire::controller_get_volume_response::VolumeStatus;
+    let status = VolumeStatus { volume_condition: condition(controller), ..Default::default() };
+    let (volume, status) = (MessageField::some(volume("v1", 1)), MessageField::some(status));
+    let found = wire::ControllerGetVolumeResponse { volume, status, ..Default::default() };
+    let volume_condition = condition(node);
+    let stats = wire::NodeGetVolumeStatsResponse { volume_condition, ..Default::default() };
+    published_at("/mnt/a")
+        .replies::<wire::ControllerGetVolumeRequest>(&found)
+        .replies::<wire::NodeGetVolumeStatsRequest>(&stats)
+}
+
+#[test]
+fn show_tells_the_reason_of_the_storage_before_that_of_the_node() {
+    let (lost, gone) = (Fault::new(Reason::ImageMissing, "lost"), Fault::new(Reason::MountGone, "gone"));
+    for (controller, node, text, json) in [
+        (None, None, "ok", json!({"abnormal": false, "message": "well", "reason": null, "status": null})),
+        (
+            None,
+            Some(&gone),
+            "MountGone: gone",
+            json!({"abnormal": true, "message": "gone", "reason": "MountGone", "status": "INACCESSIBLE"}),
+        ),
+        (
+            Some(&lost),
+            Some(&gone),
+            "ImageMissing: lost",
+            json!({"abnormal": true, "message": "lost", "reason": "ImageMissing", "status": "DATA_LOSS"}),
+        ),
+    ] {
+        let report = run(&daemon_that_says(controller.cloned(), node.cloned()), "volume show v1").unwrap();
+        assert!(report.text.lines().any(|line| line == format!("condition:     {text}")), "{}", report.text);
+        assert_eq!(report.json["condition"], json);
+    }
 }
 
 #[test]

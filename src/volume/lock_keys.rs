@@ -34,6 +34,13 @@ impl LockSet {
         Self { subject: networks.to_string(), keys: vec![Key::from(fences.clone())], cluster: Some(fences) }
     }
 
+    /// The locks of a look at all storage. It works beside everything else, but never twice at once: a look
+    /// that hangs is left alone.
+    pub fn of_storage_health() -> Self {
+        let look = "storage health".to_string();
+        Self { keys: vec![Key::from(look.clone())], cluster: Some(look), ..Self::default() }
+    }
+
     /// The locks of work on an ID that means nothing here: none.
     pub(super) fn nothing(subject: &str) -> Self {
         Self { subject: subject.to_string(), ..Self::default() }

@@ -32,6 +32,7 @@ use crate::layout::Layout;
 use crate::topology::NodeTopology;
 use crate::volume::lock_keys::LockSet;
 
+pub use crate::backend::Fault;
 pub use controller::inspect::Verdict;
 pub use controller::list::Listed;
 pub use node::stats::{Amount, Usage};

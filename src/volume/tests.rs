@@ -89,6 +89,7 @@ impl Scene {
             name: "s".into(),
             secrets: Secrets::default(),
             parameters: Map::new(),
+            topology: TopologyRequirement::default(),
         };
         let new = self.operations.plan_snapshot(request).unwrap();
         self.operations.create_snapshot(&Call::internal("test"), &new).unwrap().id

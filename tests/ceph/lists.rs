@@ -143,6 +143,21 @@ fn a_volume_that_is_gone_is_not_found_and_a_well_one_is_well() {
     refused(client.controller_get_volume(&get(&id)), Code::NOT_FOUND, &[&id]);
 }
 
+/// The volumes that are not well, with their reasons.
+fn unwell(client: &Client) -> Vec<(String, String)> {
+    let (mut all, mut starting_token) = (Vec::new(), String::new());
+    loop {
+        let request = wire::ControllerListVolumeHealthRequest { starting_token, ..Default::default() };
+        let page = client.controller_list_volume_health(&request).expect("a page");
+        let reason = |it: wire::VolumeHealth| (it.volume_id, it.health_statuses[0].reason.clone());
+        all.extend(page.entries.into_iter().map(reason));
+        starting_token = page.next_token;
+        if starting_token.is_empty() {
+            return all;
+        }
+    }
+}
+
 /// A volume in a pool of its own, which is named after the volume.
 fn in_own_pool(daemon: &Daemon, pool: &str) -> String {
     let cluster = cluster();
@@ -197,6 +212,11 @@ fn a_quota_counts_and_a_full_pool_shows() {
         trouble(&client, &id).filter(|it| it.contains("is full")).ok_or("well".into())
     });
     assert!(said.contains(&format!("{pool:?}")) && said.contains("quota"), "{said}");
+    let seen = client.controller_get_volume_health(&health(&id)).expect("health").volume_health;
+    assert_eq!(seen.health_statuses[0].reason, "PoolFull", "{seen:?}");
+    // Other tests may have volumes that are not well in the shared pool.
+    let listed: Vec<_> = unwell(&client).into_iter().filter(|(other, _)| *other == id).collect();
+    assert_eq!(listed, [(id.clone(), "PoolFull".to_string())]);
     assert_eq!(room(&client, pool), 0);
     let absent = wire::GetCapacityRequest { parameters: map(&[("pool", "absent")]), ..Default::default() };
     refused(client.get_capacity(&absent), Code::FAILED_PRECONDITION, &["absent", "ceph osd pool create"]);

@@ -9,7 +9,7 @@ use super::shared::setup;
 use crate::support::client::Answer;
 use crate::support::corner::unused_name;
 use crate::support::requests::*;
-use crate::support::{Client, Cluster, Code, Daemon, MIB, Scratch, Setup, cluster, refused};
+use crate::support::{Client, Cluster, Code, Daemon, MIB, Scratch, Setup, await_that, cluster, refused};
 
 /// A key of the right form, which no user has.
 const WRONG_KEY: &str = "AQDQ8UNlAAAAABAAm0PCqH4mvIJzDXuEHWoW9g==";
@@ -221,9 +221,22 @@ fn a_cluster_that_is_gone_is_reported_with_its_monitors() {
     let daemon = Setup::new().on(&own, "cephlet").set("CEPHLET_SESSION", "off").start();
     let client = daemon.client();
     let made = client.create(&volume_at("known", &[])).expect("create").volume_id;
+    let monitors = || {
+        let told = client.node_get_storage_health(&Default::default()).expect("health").backend_health;
+        told.into_iter().filter(|it| it.reason.starts_with("Monitors")).collect::<Vec<_>>()
+    };
+    // On a busy machine a look may take too long.
+    await_that("the monitor answers", || match monitors().as_slice() {
+        [] => Ok(()),
+        told => Err(format!("{told:?}")),
+    });
     own.kill("mon");
+    let told = await_that("the node sees that it is gone", || monitors().pop().ok_or("well".to_string()));
+    assert_eq!((told.reason.as_str(), told.status.value()), ("MonitorsUnreachable", 2));
+    assert!(told.message.contains("\"ceph\"") && told.message.contains(&own.mon_host()), "{told:?}");
     std::thread::scope(|scope| {
         let known = scope.spawn(|| client.controller_get_volume(&get(&made)));
+        let health = scope.spawn(|| client.controller_get_volume_health(&health(&made)));
         let failure = client.create(&volume_at("x", &[])).expect_err("it is gone");
         assert!(matches!(failure.code, Code::UNAVAILABLE | Code::DEADLINE_EXCEEDED), "{failure:?}");
         assert!(
@@ -239,6 +252,9 @@ fn a_cluster_that_is_gone_is_reported_with_its_monitors() {
             .expect("a status");
         let condition = status.volume_condition.into_option().expect("a condition");
         assert!(condition.abnormal && condition.message.contains("cannot be reached"), "{condition:?}");
+        let health = health.join().expect("a client").expect("what is known is told").volume_health;
+        let told: Vec<_> = health.health_statuses.iter().map(|it| (it.status.value(), &*it.reason)).collect();
+        assert_eq!(told, [(2, "ClusterUnreachable")]);
     });
     daemon.assert_well();
 }

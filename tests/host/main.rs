@@ -23,6 +23,7 @@ mod door;
 mod formats;
 mod full_disk;
 mod growth;
+mod health;
 mod impossible;
 mod journals;
 mod life;

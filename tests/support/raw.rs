@@ -12,7 +12,7 @@ use super::PATIENCE;
 use super::client::{Answer, Failure};
 
 /// Every unary rpc of CSI v1 that is offered, and every one of CSI 0.1, by service.
-pub const METHODS: [&str; 42] = [
+pub const METHODS: [&str; 46] = [
     "/csi.v1.Identity/GetPluginInfo",
     "/csi.v1.Identity/GetPluginCapabilities",
     "/csi.v1.Identity/Probe",
@@ -22,6 +22,8 @@ pub const METHODS: [&str; 42] = [
     "/csi.v1.Controller/ControllerUnpublishVolume",
     "/csi.v1.Controller/ValidateVolumeCapabilities",
     "/csi.v1.Controller/ListVolumes",
+    "/csi.v1.Controller/ControllerListVolumeHealth",
+    "/csi.v1.Controller/ControllerGetVolumeHealth",
     "/csi.v1.Controller/GetCapacity",
     "/csi.v1.Controller/ControllerGetCapabilities",
     "/csi.v1.Controller/CreateSnapshot",
@@ -36,6 +38,8 @@ pub const METHODS: [&str; 42] = [
     "/csi.v1.Node/NodePublishVolume",
     "/csi.v1.Node/NodeUnpublishVolume",
     "/csi.v1.Node/NodeGetVolumeStats",
+    "/csi.v1.Node/NodeGetVolumeHealth",
+    "/csi.v1.Node/NodeGetStorageHealth",
     "/csi.v1.Node/NodeExpandVolume",
     "/csi.v1.Node/NodeGetCapabilities",
     "/csi.v1.Node/NodeGetInfo",

@@ -177,6 +177,11 @@ pub fn get(volume_id: &str) -> wire::ControllerGetVolumeRequest {
     wire::ControllerGetVolumeRequest { volume_id: volume_id.to_string(), ..Default::default() }
 }
 
+/// The health of a volume, as the controller sees it.
+pub fn health(volume_id: &str) -> wire::ControllerGetVolumeHealthRequest {
+    wire::ControllerGetVolumeHealthRequest { volume_id: volume_id.to_string(), ..Default::default() }
+}
+
 /// Other settings for a volume.
 pub fn modify(volume_id: &str, pairs: &[(&str, &str)]) -> wire::ControllerModifyVolumeRequest {
     wire::ControllerModifyVolumeRequest {

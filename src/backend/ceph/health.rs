@@ -7,6 +7,7 @@ use crate::backend::ceph::cache::Cache;
 use crate::backend::ceph::monitor::blocklist::Entry;
 use crate::backend::ceph::placement::PoolRef;
 use crate::backend::ceph::{ClusterTool, FreeSpace};
+use crate::backend::{Condition, Fault, Reason};
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::ids;
@@ -56,22 +57,19 @@ impl Health {
         call: &Call,
         at: &PoolRef,
         (pool, size): (&str, u64),
-    ) -> Result<Option<String>> {
+    ) -> Result<Condition> {
         let cluster = &at.access.cluster.name;
         let key = [cluster, pool].map(ids::encode).join(":");
         let space = self.free_space.get_or_ask(key, || tool.free_space(call, at, pool))?;
         let what_to_do = "add storage, raise its quota, or delete what is not needed";
-        Ok(if space.full {
-            Some(format!(
-                "pool {pool:?} of cluster {cluster:?} is full and takes no more writes: {what_to_do}"
-            ))
+        let (reason, how) = if space.full {
+            (Reason::PoolFull, "full and takes no more writes".to_string())
         } else if space.available < size / NEARLY_FULL {
-            Some(format!(
-                "pool {pool:?} of cluster {cluster:?} is nearly full, {} bytes are left: {what_to_do}",
-                space.available
-            ))
+            (Reason::PoolNearlyFull, format!("nearly full, {} bytes are left", space.available))
         } else {
-            None
-        })
+            return Ok(None);
+        };
+        let detail = format!("pool {pool:?} of cluster {cluster:?} is {how}: {what_to_do}");
+        Ok(Some(Fault::new(reason, detail)))
     }
 }

@@ -14,6 +14,7 @@ pub(crate) mod names;
 pub(crate) mod objects;
 pub(crate) mod placement;
 pub(crate) mod publication;
+pub(crate) mod reach;
 pub(crate) mod removed;
 pub mod session;
 

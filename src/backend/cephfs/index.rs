@@ -69,7 +69,7 @@ pub(crate) struct Entry {
     /// Of a snapshot: the path of its subvolume's root when it was taken.
     #[serde(rename = "path", default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// What topology chose for the volume.
+    /// What topology chose for the volume; of a snapshot: for the volume that it was taken of.
     #[serde(flatten)]
     pub placed: Placed,
     /// Fields that this release does not know.

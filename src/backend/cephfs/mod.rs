@@ -44,12 +44,14 @@ use self::names::NAME;
 use self::node::Node;
 use self::parameters::Settings;
 use super::{
-    Backend, NodeDriver, Placement, PlacementRequest, Publisher, Served, Service, Snapshots, Traits, Volumes,
+    Backend, Fault, NodeDriver, Placement, PlacementRequest, Publisher, Served, Service, Snapshots, Traits,
+    Volumes,
 };
-use crate::backend::ceph::Programs;
 use crate::backend::ceph::domains::Wishes;
+use crate::backend::ceph::{Programs, reach};
 use crate::clusters::Clusters;
 use crate::csi::{Access, Capability, Map};
+use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::Runner;
 use crate::ids::Place;
@@ -104,6 +106,10 @@ impl Backend for CephFs {
             Service::Controller => self.context.objects.has_rados(),
             Service::Node => self.node.usable(),
         }
+    }
+
+    fn storage_faults(&self, _call: &Call) -> Vec<Fault> {
+        reach::faults(&self.context.clusters, reach::PATIENCE)
     }
 
     fn topology(&self) -> Option<Map> {

@@ -12,8 +12,8 @@ use crate::backend::cephfs::fuse::Fuse;
 use crate::backend::cephfs::names::client_name;
 use crate::backend::cephfs::publish::{PublishContext, end_publications, mounted_tree, publish};
 use crate::backend::{
-    AttachedImage, Attachment, Condition, FileTree, NodeContext, NodeDriver, Publication, PublishedBy,
-    Served, WriteDown,
+    AttachedImage, Attachment, Condition, Fault, FileTree, NodeContext, NodeDriver, Publication, PublishedBy,
+    Reason, Served, WriteDown,
 };
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
@@ -247,36 +247,41 @@ impl NodeDriver for Node {
         id: &VolumeId,
         _attached: (&Attachment, &str),
         _wanted: &NodeContext<'_>,
-    ) -> Result<Condition> {
+    ) -> Result<Option<String>> {
         match self.look(call, id)? {
-            Some(Tree::Failed(errno)) => Ok(Some(why_failed(errno))),
+            Some(Tree::Failed(errno)) => Ok(Some(why_failed(errno).1)),
             _ => Ok(None),
         }
     }
 
     /// Callers ask only about volumes in use, so a volume that is not mounted has lost its mount.
     fn condition(&self, call: &Call, id: &VolumeId) -> Result<Condition> {
-        let lost = |why: &str| Some(format!("{why}: unpublish and unstage it here, and stage it again"));
-        Ok(match self.look(call, id)? {
-            None => lost("it is no longer mounted on this node"),
-            Some(Tree::Failed(errno)) => lost(&why_failed(errno)),
-            Some(Tree::Silent) => Some(SILENT.to_string()),
-            Some(Tree::Answers) => None,
-        })
+        let (reason, why) = match self.look(call, id)? {
+            None => (Reason::MountGone, "it is no longer mounted on this node".to_string()),
+            Some(Tree::Failed(errno)) => why_failed(errno),
+            // It goes on by itself once an MDS answers.
+            Some(Tree::Silent) => return Ok(Some(Reason::FileSystemSilent.into())),
+            Some(Tree::Answers) => return Ok(None),
+        };
+        let detail = format!("{why}: unpublish and unstage it here, and stage it again");
+        Ok(Some(Fault::new(reason, detail)))
     }
 }
 
-/// What is wrong with a mount whose MDS does not answer. It goes on by itself.
-const SILENT: &str = "its file system does not answer: `ceph fs status` shows whether an MDS is up, and its users wait until then";
-
 /// Why every access to a mount fails, by the errno.
-fn why_failed(errno: i32) -> String {
+fn why_failed(errno: i32) -> (Reason, String) {
     match errno {
-        libc::ENOTCONN | libc::ECONNABORTED => "its ceph-fuse process has ended".to_string(),
-        libc::EACCES | libc::EPERM | libc::ESHUTDOWN => {
-            "the cluster has shut out the client of its mount (`ceph osd blocklist ls`), or its files are gone".to_string()
+        libc::ENOTCONN | libc::ECONNABORTED => {
+            (Reason::ProcessEnded, "its ceph-fuse process has ended".to_string())
         }
-        _ => format!("every access to its mount fails ({})", io::Error::from_raw_os_error(errno)),
+        libc::EACCES | libc::EPERM | libc::ESHUTDOWN => (
+            Reason::NodeShutOut,
+            "the cluster has shut out the client of its mount (`ceph osd blocklist ls`), or its files are gone".to_string(),
+        ),
+        _ => {
+            let error = io::Error::from_raw_os_error(errno);
+            (Reason::MountDead, format!("every access to its mount fails ({error})"))
+        }
     }
 }
 

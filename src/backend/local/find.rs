@@ -9,7 +9,7 @@ use super::parameters::Settings;
 use super::record::{PublishRecord, SnapshotRecord, VolumeRecord};
 use super::store::PUBLISHED;
 use crate::backend::parameters::about_root;
-use crate::backend::{Condition, Volume};
+use crate::backend::{Condition, Fault, Reason, Volume};
 use crate::csi::Map;
 use crate::error::{Error, Result};
 use crate::ids::{self, SnapshotId, VolumeId};
@@ -50,24 +50,26 @@ impl Found {
     }
 
     fn trouble(&self, space: FreeSpace) -> Condition {
-        let Some(stat) = &self.image else {
-            return Some("its image is missing: restore it from a backup, or delete it".into());
-        };
-        let record = match (&self.record, &self.published) {
-            (Err(wrong), _) | (_, Err(wrong)) => return Some(wrong.clone()),
-            (Ok(record), Ok(_)) => record,
+        let (stat, record) = match (&self.record, &self.image, &self.published) {
+            // First: of a directory that cannot be read nothing is known, its image neither.
+            (Err(wrong), ..) => return Some(Fault::new(Reason::RecordUnreadable, wrong)),
+            (_, None, _) => return Some(Reason::ImageMissing.into()),
+            (.., Err(wrong)) => return Some(Fault::new(Reason::RecordUnreadable, wrong)),
+            (Ok(record), Some(stat), Ok(_)) => (stat, record),
         };
         if stat.len() < record.size {
-            return Some(format!("its image was cut off: it has {} of {} bytes", stat.len(), record.size));
+            let detail = format!("its image was cut off: it has {} of {} bytes", stat.len(), record.size);
+            return Some(Fault::new(Reason::ImageCutOff, detail));
         }
         let promised = stat.len().saturating_sub(allocated(stat));
         (space.free < promised.min(space.total / 20)).then(|| {
-            format!(
+            let detail = format!(
                 "the file system of local volumes is nearly full: {} bytes are free, {promised} more are \
                  promised to this volume; \
                  free space there, or its next write may fail",
                 space.free
-            )
+            );
+            Fault::new(Reason::DiskNearlyFull, detail)
         })
     }
 

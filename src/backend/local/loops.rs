@@ -10,12 +10,16 @@ use crate::sys::copy::Reflink;
 use crate::sys::holders::{self, Holder};
 use crate::sys::loopdev::{self, Detached, LoopDevice};
 use crate::sys::mountinfo::{Mount, Mounts};
+use crate::sys::statfs::Usage;
 
 /// Loop devices, as a trait that tests replace. A helper does all work that changes something or can wait for
 /// storage; this process only looks.
 pub trait Loops: Send + Sync {
     /// An error if no volume can be attached and mounted here.
     fn usable(&self) -> Result<()>;
+
+    /// How full the file system at `path` is. Waits as long as that file system does.
+    fn space(&self, call: &Call, path: &Path) -> Result<Usage>;
 
     /// The device that is backed by exactly this image.
     fn find(&self, image: &Path) -> Result<Option<LoopDevice>>;
@@ -64,6 +68,10 @@ impl Loops for Kernel {
                 loopdev::CONTROL
             ))),
         }
+    }
+
+    fn space(&self, call: &Call, path: &Path) -> Result<Usage> {
+        self.statfs(call, path)
     }
 
     /// Reads sysfs, which opens no device, and compares inodes only if a file called `OBJECT/image` is

@@ -37,6 +37,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -46,7 +47,8 @@ pub use self::loops::Loops;
 use self::parameters::Settings;
 use self::store::{Shelf, discard};
 use super::{
-    Backend, NodeDriver, Placement, PlacementRequest, Publisher, Served, Service, Snapshots, Traits, Volumes,
+    Backend, Fault, NodeDriver, Placement, PlacementRequest, Publisher, Reason, Served, Service, Snapshots,
+    Traits, Volumes,
 };
 use crate::backend::parameters::check_file_system;
 use crate::csi::{ANOTHER_NODE, Capability, Map, TopologyRequirement};
@@ -76,6 +78,8 @@ pub struct Local {
     /// Why no volume can be attached on this node, as found at start.
     node_trouble: Option<Error>,
     lock: Mutex<Option<FileLock>>,
+    /// Whether a look at the file system of the directory is under way.
+    is_looked_at: AtomicBool,
 }
 
 impl Local {
@@ -105,6 +109,7 @@ impl Local {
             node: known.map_or_else(|| node.clone(), |known| node.joined(&known)),
             topology_key: segment_key(plugin, NODE_LABEL),
             lock: Mutex::default(),
+            is_looked_at: AtomicBool::new(false),
             root,
             pending,
             node_trouble: loops
@@ -225,6 +230,24 @@ impl Backend for Local {
             Service::Any | Service::Controller => self.ready(),
             Service::Node => self.loops.usable(),
         }
+    }
+
+    fn storage_faults(&self, call: &Call) -> Vec<Fault> {
+        // Nobody waits for the end of a look that hangs, and another look would hang as well.
+        if self.is_looked_at.swap(true, Ordering::AcqRel) {
+            return vec![Reason::StorageSilent.into()];
+        }
+        let space = self.loops.space(call, &self.root);
+        self.is_looked_at.store(false, Ordering::Release);
+        let fault = match space {
+            Err(error) => Fault::new(Reason::LocalDiskFailed, error.to_string()),
+            Ok(space) if space.bytes_available < space.bytes_total / 20 => {
+                let reason = Reason::LocalDiskNearlyFull;
+                Fault::new(reason, format!("{}; {} bytes are left", reason.sentence(), space.bytes_available))
+            }
+            Ok(_) => return Vec::new(),
+        };
+        vec![fault]
     }
 
     fn topology(&self) -> Option<Map> {

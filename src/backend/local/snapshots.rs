@@ -149,6 +149,7 @@ impl Local {
             source: self.volume_id(&source.object, source.incarnation),
             size: record.size,
             created: record.created.to_system(),
+            topology: vec![self.segment()],
         })
     }
 

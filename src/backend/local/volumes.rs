@@ -225,6 +225,10 @@ impl Volumes for Local {
         Ok(Page { entries, next })
     }
 
+    fn list_key(&self, id: &VolumeId) -> String {
+        list_key(&id.object)
+    }
+
     fn capacity(&self, _: &Call, parameters: &Map, uses: &[Capability], _: Option<&Map>) -> Result<Capacity> {
         let settings = Settings::parse(parameters, &Map::new())?;
         let fs_type = settings.fs_type_for(uses);

@@ -52,14 +52,15 @@ use self::parameters::Settings;
 use self::timing::Timing;
 use self::tool::RbdTool;
 use super::{
-    Backend, BegunRenames, NodeDriver, Placement, PlacementRequest, Publisher, Replication, Served, Service,
-    Snapshots, Traits, Volumes,
+    Backend, BegunRenames, Fault, NodeDriver, Placement, PlacementRequest, Publisher, Replication, Served,
+    Service, Snapshots, Traits, Volumes,
 };
 use crate::backend::ceph::domains::Wishes;
+use crate::backend::ceph::reach;
 use crate::backend::parameters::check_file_system;
 use crate::clusters::Clusters;
 use crate::csi::{Access, Capability, Map};
-use crate::dispatch::ObjectLocks;
+use crate::dispatch::{Call, ObjectLocks};
 use crate::error::{Error, Result};
 use crate::ids::Place;
 use crate::jobs::JobQueue;
@@ -132,6 +133,10 @@ impl Backend for Rbd {
             Service::Controller => self.context.tool.usable(),
             Service::Node => self.node.usable(),
         }
+    }
+
+    fn storage_faults(&self, _call: &Call) -> Vec<Fault> {
+        reach::faults(&self.context.clusters, reach::PATIENCE)
     }
 
     fn topology(&self) -> Option<Map> {

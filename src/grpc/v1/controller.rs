@@ -1,19 +1,20 @@
 //! csi.v1.Controller.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use protobuf::well_known_types::wrappers::Int64Value;
 use protobuf::{EnumOrUnknown, MessageField};
 
-use crate::backend::{Snapshot, Volume};
 use crate::error::Result;
 use crate::grpc::bridge::{Caller, Encoded};
 use crate::grpc::proto::csi_v1 as wire;
 use crate::grpc::v1::{decode, encode};
+use crate::secrets::Secrets;
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{
     ControllerPublish, ControllerUnpublish, CreateSnapshot, CreateVolume, DeleteVolume, Expand, GetCapacity,
-    GetVolume, ListSnapshots, Modify, PageRequest, SnapshotById, Validate,
+    GetVolume, ListHealth, ListSnapshots, Modify, PageRequest, SnapshotById, Validate,
 };
 use crate::volume::{Listed, Operations, Verdict};
 
@@ -22,6 +23,10 @@ pub struct Controller {
     /// The operations.
     pub operations: Arc<Operations>,
 }
+
+/// How long volumes are looked at for a page of their health: each look takes some questions to a cluster, and
+/// an orchestrator waits for an answer some ten seconds.
+const LOOKING: Duration = Duration::from_secs(5);
 
 /// The optional capabilities of the controller. A list without the nodes of some volumes would claim that no
 /// node has them.
@@ -42,6 +47,8 @@ fn offered(lists_nodes: bool) -> Vec<wire::controller_service_capability::rpc::T
         Type::SINGLE_NODE_MULTI_WRITER,
         Type::MODIFY_VOLUME,
         Type::GET_SNAPSHOT,
+        Type::GET_VOLUME_HEALTH,
+        Type::LIST_VOLUME_HEALTH,
     ];
     if lists_nodes {
         offered.push(Type::LIST_VOLUMES_PUBLISHED_NODES);
@@ -155,8 +162,38 @@ impl wire::Controller for Controller {
         let page = PageRequest { max_entries, token: request.starting_token }.checked()?;
         caller.run(LockSet::everything(), page, |call, page| {
             let Listed { entries, next_token } = self.operations.list(call, page)?;
-            let entries = entries.into_iter().map(volume_entry).collect();
+            let entries = entries.into_iter().map(encode::volume_entry).collect();
             Ok(wire::ListVolumesResponse { entries, next_token, ..Default::default() })
+        })
+    }
+
+    fn controller_list_volume_health(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::ControllerListVolumeHealthRequest,
+    ) -> Result<Encoded<wire::ControllerListVolumeHealthResponse>> {
+        let max_entries = decode::max_entries(request.max_entries)?;
+        let page = PageRequest { max_entries, token: request.starting_token }.checked()?;
+        let request = ListHealth { page, secrets: decode::secrets(request.secrets) }.checked()?;
+        caller.run(LockSet::everything(), request, |call, request| {
+            let Listed { entries, next_token } = self.operations.list_health(call, request, LOOKING)?;
+            let entries =
+                entries.into_iter().map(|(id, fault)| encode::health(id.to_string(), Some(fault))).collect();
+            Ok(wire::ControllerListVolumeHealthResponse { entries, next_token, ..Default::default() })
+        })
+    }
+
+    fn controller_get_volume_health(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::ControllerGetVolumeHealthRequest,
+    ) -> Result<Encoded<wire::ControllerGetVolumeHealthResponse>> {
+        let volume = self.operations.controller_volume(request.volume_id);
+        let request = GetVolume { volume, secrets: decode::secrets(request.secrets) }.checked()?;
+        caller.run(request.volume.locks()?, request, |call, request| {
+            let condition = self.operations.volume_health(call, request)?;
+            let volume_health = MessageField::some(encode::health(request.volume.text.clone(), condition));
+            Ok(wire::ControllerGetVolumeHealthResponse { volume_health, ..Default::default() })
         })
     }
 
@@ -213,6 +250,7 @@ impl wire::Controller for Controller {
             name: request.name,
             parameters: decode::map(request.parameters),
             secrets: decode::secrets(request.secrets),
+            topology: decode::topology(request.accessibility_requirements),
         }
         .checked()?;
         let new = self.operations.plan_snapshot(request)?;
@@ -255,7 +293,7 @@ impl wire::Controller for Controller {
         .checked()?;
         caller.run(LockSet::everything(), request, |call, request| {
             let Listed { entries, next_token } = self.operations.list_snapshots(call, request)?;
-            let entries = entries.into_iter().map(snapshot_entry).collect();
+            let entries = entries.into_iter().map(encode::snapshot_entry).collect();
             Ok(wire::ListSnapshotsResponse { entries, next_token, ..Default::default() })
         })
     }
@@ -300,9 +338,10 @@ impl wire::Controller for Controller {
         caller: &Caller<'_>,
         request: wire::ControllerGetVolumeRequest,
     ) -> Result<Encoded<wire::ControllerGetVolumeResponse>> {
-        let request = GetVolume { volume: self.operations.controller_volume(request.volume_id) }.checked()?;
+        let volume = self.operations.controller_volume(request.volume_id);
+        let request = GetVolume { volume, secrets: Secrets::default() }.checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
-            Ok(volume_with_status(self.operations.get(call, request)?))
+            Ok(encode::volume_with_status(self.operations.get(call, request)?))
         })
     }
 
@@ -339,37 +378,5 @@ fn verdict(verdict: Verdict, request: &Validate) -> wire::ValidateVolumeCapabili
             });
             wire::ValidateVolumeCapabilitiesResponse { confirmed, ..Default::default() }
         }
-    }
-}
-
-/// A volume in a list.
-pub fn volume_entry(mut volume: Volume) -> wire::list_volumes_response::Entry {
-    use wire::list_volumes_response::{Entry, VolumeStatus};
-    let status = MessageField::some(VolumeStatus {
-        published_node_ids: std::mem::take(&mut volume.published),
-        volume_condition: encode::listed_condition(volume.condition.take()),
-        ..Default::default()
-    });
-    Entry { volume: MessageField::some(encode::volume(volume)), status, ..Default::default() }
-}
-
-fn volume_with_status(mut volume: Volume) -> wire::ControllerGetVolumeResponse {
-    use wire::controller_get_volume_response::VolumeStatus;
-    let status = MessageField::some(VolumeStatus {
-        published_node_ids: std::mem::take(&mut volume.published),
-        volume_condition: encode::condition(volume.condition.take().flatten(), volume.replication.as_ref()),
-        ..Default::default()
-    });
-    wire::ControllerGetVolumeResponse {
-        volume: MessageField::some(encode::volume(volume)),
-        status,
-        ..Default::default()
-    }
-}
-
-fn snapshot_entry(snapshot: Snapshot) -> wire::list_snapshots_response::Entry {
-    wire::list_snapshots_response::Entry {
-        snapshot: MessageField::some(encode::snapshot(snapshot)),
-        ..Default::default()
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use protobuf::MessageField;
 use protobuf::well_known_types::timestamp::Timestamp;
+use protobuf::{EnumOrUnknown, MessageField};
 
-use crate::backend::{Condition, Replicated, Snapshot, Volume};
+use crate::backend::{Condition, Fault, Replicated, Snapshot, Volume};
 use crate::csi::ROLE_KEY;
 use crate::grpc::proto::csi_v1 as wire;
 use crate::volume::Usage;
@@ -43,13 +43,39 @@ pub fn topology(segments: Map) -> wire::Topology {
     wire::Topology { segments: segments.into_iter().collect(), ..Default::default() }
 }
 
+/// A volume of a list.
+pub fn volume_entry(mut found: Volume) -> wire::list_volumes_response::Entry {
+    use wire::list_volumes_response::{Entry, VolumeStatus};
+    let status = MessageField::some(VolumeStatus {
+        published_node_ids: std::mem::take(&mut found.published),
+        volume_condition: listed_condition(found.condition.take()),
+        ..Default::default()
+    });
+    Entry { volume: MessageField::some(volume(found)), status, ..Default::default() }
+}
+
+/// A volume that was looked at.
+pub fn volume_with_status(mut found: Volume) -> wire::ControllerGetVolumeResponse {
+    use wire::controller_get_volume_response::VolumeStatus;
+    let status = MessageField::some(VolumeStatus {
+        published_node_ids: std::mem::take(&mut found.published),
+        volume_condition: condition(found.condition.take().flatten(), found.replication.as_ref()),
+        ..Default::default()
+    });
+    wire::ControllerGetVolumeResponse {
+        volume: MessageField::some(volume(found)),
+        status,
+        ..Default::default()
+    }
+}
+
 /// The condition of a volume.
 pub fn condition(
     condition: Condition,
     replication: Option<&Replicated>,
 ) -> MessageField<wire::VolumeCondition> {
     let abnormal = condition.is_some();
-    let message = condition.unwrap_or_else(|| "the volume is well".to_string());
+    let message = condition.map_or_else(|| "the volume is well".to_string(), |fault| fault.to_string());
     let message = match replication {
         Some(Replicated { role, state: Some(state) }) => format!("{message}; {}, {state}", role.word()),
         _ => message,
@@ -58,13 +84,38 @@ pub fn condition(
 }
 
 /// The condition of a volume in a list, if it is known.
-pub fn listed_condition(known: Option<Condition>) -> MessageField<wire::VolumeCondition> {
+fn listed_condition(known: Option<Condition>) -> MessageField<wire::VolumeCondition> {
     match known {
         Some(known) => condition(known, None),
         None => MessageField::some(wire::VolumeCondition {
             message: "a list does not look at the volume: ask for it by ControllerGetVolume".to_string(),
             ..Default::default()
         }),
+    }
+}
+
+/// The health of a volume.
+pub fn health(volume_id: String, condition: Condition) -> wire::VolumeHealth {
+    let entry = |Fault { reason, detail }| wire::volume_health::VolumeHealthEntry {
+        status: EnumOrUnknown::from_i32(reason.status().number),
+        reason: reason.word().to_string(),
+        message: detail,
+        ..Default::default()
+    };
+    wire::VolumeHealth {
+        volume_id,
+        health_statuses: condition.into_iter().map(entry).collect(),
+        ..Default::default()
+    }
+}
+
+/// A fault of the storage.
+pub fn storage_health(fault: Fault) -> wire::node_get_storage_health_response::StorageBackendHealth {
+    wire::node_get_storage_health_response::StorageBackendHealth {
+        status: EnumOrUnknown::from_i32(fault.reason.status().number),
+        reason: fault.reason.word().to_string(),
+        message: fault.detail,
+        ..Default::default()
     }
 }
 
@@ -76,6 +127,15 @@ pub fn snapshot(snapshot: Snapshot) -> wire::Snapshot {
         source_volume_id: snapshot.source.to_string(),
         creation_time: MessageField::some(timestamp(snapshot.created)),
         ready_to_use: true,
+        accessible_topology: snapshot.topology.into_iter().map(topology).collect(),
+        ..Default::default()
+    }
+}
+
+/// A snapshot of a list.
+pub fn snapshot_entry(found: Snapshot) -> wire::list_snapshots_response::Entry {
+    wire::list_snapshots_response::Entry {
+        snapshot: MessageField::some(snapshot(found)),
         ..Default::default()
     }
 }
@@ -98,7 +158,7 @@ pub fn capability(capability: &Capability) -> wire::VolumeCapability {
             ..Default::default()
         }),
     };
-    let mode = protobuf::EnumOrUnknown::from_i32(capability.mode.number());
+    let mode = EnumOrUnknown::from_i32(capability.mode.number());
     wire::VolumeCapability {
         access_type: Some(access),
         access_mode: MessageField::some(AccessMode { mode, ..Default::default() }),
@@ -113,9 +173,41 @@ pub fn usage(usage: &Usage) -> Vec<wire::VolumeUsage> {
         available: bytes(amount.available),
         total: bytes(amount.total),
         used: bytes(amount.used),
-        unit: protobuf::EnumOrUnknown::new(unit),
+        unit: EnumOrUnknown::new(unit),
         ..Default::default()
     };
     let inodes = usage.inodes.as_ref().map(|amount| entry(Unit::INODES, amount));
     [entry(Unit::BYTES, &usage.bytes)].into_iter().chain(inodes).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::backend::Reason;
+
+    #[test]
+    fn every_reason_is_sent_with_its_status_of_the_interface() {
+        for reason in Reason::ALL {
+            let status = if reason.status().word.starts_with("STORAGE_") {
+                let sent = storage_health((*reason).into());
+                assert_eq!((sent.reason.as_str(), sent.message.as_str()), (reason.word(), reason.sentence()));
+                format!("{:?}", sent.status.enum_value().unwrap())
+            } else {
+                let sent = health("v".into(), Some((*reason).into()));
+                let [entry] = sent.health_statuses.as_slice() else { panic!("one entry: {sent:?}") };
+                assert_eq!((sent.volume_id.as_str(), entry.reason.as_str()), ("v", reason.word()));
+                format!("{:?}", entry.status.enum_value().unwrap())
+            };
+            assert_eq!(status, reason.status().word);
+        }
+        assert!(health("v".into(), None).health_statuses.is_empty());
+    }
+
+    #[test]
+    fn older_orchestrators_get_the_reason_with_the_message() {
+        let told = condition(Some(Fault::new(Reason::PoolFull, "no room")), None);
+        assert_eq!((told.abnormal, told.message.as_str()), (true, "PoolFull: no room"));
+        assert!(!condition(None, None).abnormal);
+    }
 }

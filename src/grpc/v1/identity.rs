@@ -44,6 +44,7 @@ impl wire::Identity for Identity {
         let mut capabilities = vec![service(Service::CONTROLLER_SERVICE), expansion(Expansion::ONLINE)];
         if !self.operations.segments().is_empty() {
             capabilities.push(service(Service::VOLUME_ACCESSIBILITY_CONSTRAINTS));
+            capabilities.push(service(Service::SNAPSHOT_ACCESSIBILITY_CONSTRAINTS));
         }
         Encoded::of(wire::GetPluginCapabilitiesResponse { capabilities, ..Default::default() })
     }

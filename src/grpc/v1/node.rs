@@ -10,7 +10,10 @@ use crate::grpc::fields::path;
 use crate::grpc::proto::csi_v1 as wire;
 use crate::grpc::v1::{decode, encode};
 use crate::volume::Operations;
-use crate::volume::request::{NodeExpand, NodePublish, NodeStage, NodeUnpublish, NodeUnstage, Stats};
+use crate::volume::lock_keys::LockSet;
+use crate::volume::request::{
+    NodeExpand, NodePublish, NodeStage, NodeUnpublish, NodeUnstage, NodeVolumeHealth, Stats,
+};
 
 /// Stages and publishes volumes on this node.
 pub struct Node {
@@ -28,6 +31,8 @@ fn offered() -> Vec<wire::node_service_capability::rpc::Type> {
         Type::VOLUME_CONDITION,
         Type::SINGLE_NODE_MULTI_WRITER,
         Type::VOLUME_MOUNT_GROUP,
+        Type::GET_VOLUME_HEALTH,
+        Type::GET_STORAGE_HEALTH,
     ]
 }
 
@@ -114,6 +119,38 @@ impl wire::Node for Node {
                 volume_condition,
                 ..Default::default()
             })
+        })
+    }
+
+    fn node_get_volume_health(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::NodeGetVolumeHealthRequest,
+    ) -> Result<Encoded<wire::NodeGetVolumeHealthResponse>> {
+        let request = NodeVolumeHealth {
+            volume: self.operations.volume(request.volume_id),
+            publish_path: path(request.volume_publish_path),
+            staging_path: path(request.staging_target_path),
+        }
+        .checked()?;
+        caller.run(request.volume.locks()?, request, |call, request| {
+            let condition = self.operations.node_health(call, request)?;
+            let health = encode::health(request.volume.text.clone(), condition);
+            let volume_health = MessageField::some(health);
+            Ok(wire::NodeGetVolumeHealthResponse { volume_health, ..Default::default() })
+        })
+    }
+
+    /// A monitor answers before it is told a secret, so none is needed.
+    fn node_get_storage_health(
+        &self,
+        caller: &Caller<'_>,
+        _: wire::NodeGetStorageHealthRequest,
+    ) -> Result<Encoded<wire::NodeGetStorageHealthResponse>> {
+        caller.run(LockSet::of_storage_health(), (), |_, ()| {
+            let faults = self.operations.storage_health();
+            let backend_health = faults.into_iter().map(encode::storage_health).collect();
+            Ok(wire::NodeGetStorageHealthResponse { backend_health, ..Default::default() })
         })
     }
 

@@ -1,10 +1,9 @@
 //! Looking at a volume, and changing its settings.
 
-use crate::backend::{Condition, RootSettings, Volume};
+use crate::backend::{Backend, Condition, RootSettings, Volume};
 use crate::csi::ROLE_KEY;
 use crate::dispatch::Call;
 use crate::error::Result;
-use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::request::{Capability, GetVolume, Modify, Validate, validate};
 
@@ -23,10 +22,14 @@ impl Operations {
     /// One volume with its state.
     pub fn get(&self, call: &Call, request: &GetVolume) -> Result<Volume> {
         let (id, backend) = request.volume.get()?;
-        let found = backend.volumes().inspect(call, id, &Secrets::default())?;
-        let volume = found.ok_or_else(|| request.volume.absent())?;
-        let here = self.on_node(call, id, backend).and_then(|here| self.condition_here(&here));
-        Ok(with_condition_here(volume, here))
+        let found = backend.volumes().inspect(call, id, &request.secrets)?;
+        Ok(self.with_node_view(call, backend, found.ok_or_else(|| request.volume.absent())?))
+    }
+
+    /// The volume with its condition on this node, if its storage reports none.
+    pub(super) fn with_node_view(&self, call: &Call, backend: &dyn Backend, volume: Volume) -> Volume {
+        let here = self.on_node(call, &volume.id, backend).and_then(|here| self.condition_here(&here));
+        with_condition_here(volume, here)
     }
 
     /// Whether a volume exists and can be used as described.

@@ -65,7 +65,7 @@ impl Operations {
             let with_fault = |volume: Volume| {
                 let here = self.on_node(call, &volume.id, backend.as_ref());
                 let fault = here.and_then(|here| self.fault_here(&here));
-                with_condition_here(volume, fault.map(|fault| fault.map(|fault| fault.to_string())))
+                with_condition_here(volume, fault)
             };
             let Page { entries, next } = backend.volumes().list(call, (after, limit), unlisted)?;
             Ok(Page { entries: entries.into_iter().map(with_fault).collect(), next })
@@ -109,7 +109,7 @@ impl Operations {
     }
 
     /// Fills a page from the backends in their order, from the token's position on.
-    fn pages<T>(
+    pub(super) fn pages<T>(
         &self,
         page: &PageRequest,
         ask: impl Fn(&Arc<dyn Backend>, &str, usize) -> Result<Page<T>>,

@@ -3,6 +3,7 @@
 mod create;
 mod delete;
 mod expand;
+mod health;
 pub(crate) mod inspect;
 pub(crate) mod list;
 mod named;

@@ -7,9 +7,7 @@
 //! - xfs fails stat(2) of its root after a shutdown.
 //! - btrfs becomes read-only among the options of the file system.
 
-use std::fmt;
-
-use crate::backend::{Attachment, Condition};
+use crate::backend::{Attachment, Condition, Fault, Reason};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::sys::ext4;
@@ -19,49 +17,15 @@ use crate::volume::node::mounts::OnNode;
 use crate::volume::node::record::NodeRecord;
 use crate::volume::request::Access;
 
-/// A fault of a mounted file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// It fails every access.
-    ShutDown,
-    /// It was mounted for writing, but refuses writes.
-    ReadOnly,
-    /// It has this many recorded errors, but takes writes.
-    Errors(u64),
-}
-
-impl Fault {
-    /// Whether the file system refuses writes.
-    pub(crate) fn refuses_writes(self) -> bool {
-        matches!(self, Self::ShutDown | Self::ReadOnly)
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ShutDown => f.write_str("the kernel shut its file system down after an error")?,
-            Self::ReadOnly => f.write_str("the kernel made it read-only after an error")?,
-            Self::Errors(count) => {
-                write!(f, "the kernel found errors in its file system ({count} recorded)")?
-            }
-        }
-        f.write_str(
-            ": unpublish it everywhere on this node and unstage it, it is checked when it is staged next \
-             (`dmesg` has the error)",
-        )
-    }
-}
-
 impl Operations {
     /// The fault of a mounted file system. `read_only` tells whether it was mounted read-only.
-    pub(crate) fn find_fault(&self, call: &Call, mount: &Mount, read_only: bool) -> Result<Option<Fault>> {
+    pub(crate) fn find_fault(&self, call: &Call, mount: &Mount, read_only: bool) -> Result<Condition> {
         let is_shut_down = match mount.fs_type.as_str() {
             "xfs" => self.kernel.is_shut_down(call, &mount.mount_point)?,
             _ => mount.has_super_option("shutdown"),
         };
         if is_shut_down {
-            return Ok(Some(Fault::ShutDown));
+            return Ok(Some(fault(Reason::FileSystemShutDown, "")));
         }
         let failed = |error| Error::io(format!("look for errors of {}", mount.mount_point.display()), &error);
         let errors = match mount.fs_type.as_str() {
@@ -72,13 +36,14 @@ impl Operations {
             || mount.has_super_option("emergency_ro")
             || errors.is_some_and(|errors| errors.stopped_writes);
         if refuses_writes && !read_only {
-            return Ok(Some(Fault::ReadOnly));
+            return Ok(Some(fault(Reason::FileSystemReadOnly, "")));
         }
-        Ok(errors.filter(|errors| errors.count > 0).map(|errors| Fault::Errors(errors.count)))
+        let count = errors.map(|errors| errors.count).filter(|count| *count > 0);
+        Ok(count.map(|count| fault(Reason::FileSystemErrors, &format!(" ({count} recorded)"))))
     }
 
     /// The fault of the volume's file system, if it is mounted on this node.
-    pub(crate) fn fault_here(&self, volume: &OnNode<'_>) -> Result<Option<Fault>> {
+    pub(crate) fn fault_here(&self, volume: &OnNode<'_>) -> Result<Condition> {
         let Some(record) = volume.record_in_use().filter(|record| record.access != Access::Block) else {
             return Ok(None);
         };
@@ -90,8 +55,8 @@ impl Operations {
     /// For callers that want to write: refuses a volume whose file system takes no writes.
     pub(crate) fn refuse_faulty(&self, volume: &OnNode<'_>) -> Result<()> {
         match self.fault_here(volume)? {
-            Some(fault) if fault.refuses_writes() => {
-                Err(Error::precondition(format!("volume {} cannot be written to: {fault}", volume.id)))
+            Some(Fault { reason: Reason::FileSystemShutDown | Reason::FileSystemReadOnly, detail }) => {
+                Err(Error::precondition(format!("volume {} cannot be written to: {detail}", volume.id)))
             }
             _ => Ok(()),
         }
@@ -110,10 +75,20 @@ impl Operations {
         }
         // A fault of the device is the cause of a fault of its file system, so it comes first.
         match backend.node().condition(call, &volume.id_here())? {
-            None => Ok(self.fault_here(volume)?.map(|fault| fault.to_string())),
+            None => self.fault_here(volume),
             found => Ok(found),
         }
     }
+}
+
+/// A fault of a mounted file system; `more` is what is known of it beside its reason.
+fn fault(reason: Reason, more: &str) -> Fault {
+    let detail = format!(
+        "{}{more}: unpublish it everywhere on this node and unstage it, it is checked when it is staged next \
+         (`dmesg` has the error)",
+        reason.sentence()
+    );
+    Fault::new(reason, detail)
 }
 
 /// Whether the real mount of a volume was made read-only.

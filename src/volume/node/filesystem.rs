@@ -264,7 +264,7 @@ impl Operations {
         if error.exit_status().is_some()
             && let Some(Ok(Some(fault))) = mount.map(|mount| self.find_fault(on.volume.call, &mount, false))
         {
-            return Error::precondition(format!("{error}; {fault}, and then it grows"));
+            return Error::precondition(format!("{error}; {}, and then it grows", fault.detail));
         }
         let is_refused = says("Permission denied") || says("Operation not permitted");
         let help = match driver_of(on.fs_type) {

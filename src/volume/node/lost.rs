@@ -2,7 +2,7 @@
 //! or it was taken away under its mount. A lost volume is made ready anew on the next request. Files that
 //! consumers have open would fail for ever, so the volume has to be unpublished first.
 
-use crate::backend::{Condition, NodeContext, PublishedBy};
+use crate::backend::{NodeContext, PublishedBy};
 use crate::error::{Error, Result};
 use crate::secrets::Secrets;
 use crate::volume::Operations;
@@ -20,7 +20,7 @@ impl Operations {
     }
 
     /// Why this node's attachment or mount of the volume can only fail from now on, if so.
-    pub(crate) fn why_lost(&self, volume: &OnNode<'_>, wanted: &NodeContext<'_>) -> Result<Condition> {
+    pub(crate) fn why_lost(&self, volume: &OnNode<'_>, wanted: &NodeContext<'_>) -> Result<Option<String>> {
         let Some(attachment) = volume.attachment()? else {
             return Ok(self.is_gone(volume)?.then(|| GONE.to_string()));
         };

@@ -4,6 +4,7 @@ mod begun;
 mod expand;
 mod fault;
 mod filesystem;
+mod health;
 mod lost;
 pub(crate) mod mounts;
 mod owner;

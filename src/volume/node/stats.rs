@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::backend::{Attachment, Condition};
+use crate::backend::{Attachment, Condition, Fault, Reason};
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::volume::Operations;
@@ -36,18 +36,22 @@ impl Operations {
     /// The usage of the volume at `volume_path`; NOT_FOUND if it is neither staged nor published there.
     pub fn stats(&self, call: &Call, request: &Stats) -> Result<Usage> {
         let (id, backend) = request.volume.get()?;
-        let path = &request.volume_path;
-        let volume = self.on_node(call, id, backend)?;
+        self.usage_at(&self.on_node(call, id, backend)?, &request.volume_path)
+    }
+
+    /// The usage of a volume at a path where it is staged or published.
+    pub(crate) fn usage_at(&self, volume: &OnNode<'_>, path: &str) -> Result<Usage> {
+        let OnNode { call, backend, .. } = *volume;
         let (record, attached) = (volume.record_at(path)?, volume.attachment()?);
         let of_storage = || backend.node().condition(call, &volume.id_here());
         let is_tree = matches!(attached, Some(Attachment::Files(_)));
         // Before statfs(2), which can wait for the server of the files.
         if is_tree && let Some(what) = of_storage()? {
-            return Ok(Usage::lost(&what));
+            return Ok(Usage::lost(what));
         }
         let usage = match (&record.access, &attached) {
             (Access::Block, None) => {
-                return Ok(Usage::lost("its device is gone from this node: unpublish and stage it again"));
+                return Ok(Usage::lost(Reason::DeviceGone.into()));
             }
             (Access::Block, Some(attachment)) => {
                 let total = self.kernel.device_size(call, &attachment.device()?.path)?;
@@ -55,7 +59,7 @@ impl Operations {
             }
             (Access::Mount { .. }, _) => {
                 let read_only = fault::is_read_only(&record, attached.as_ref());
-                self.file_system_usage(&volume, read_only, &mounts::resolved(path)?)?
+                self.file_system_usage(volume, read_only, &mounts::resolved(path)?)?
             }
         };
         let condition = if is_tree { None } else { of_storage()? };
@@ -67,7 +71,7 @@ impl Operations {
     fn file_system_usage(&self, volume: &OnNode<'_>, read_only: bool, path: &Path) -> Result<Usage> {
         let (OnNode { call, id, .. }, mounts) = (volume, volume.mounts()?);
         let Some(mount) = mounts.find_at(path) else {
-            return Ok(Usage::lost("it is no longer mounted there: unpublish it and publish it again"));
+            return Ok(Usage::lost(Reason::MountGone.into()));
         };
         match self.kernel.statfs(call, path) {
             Ok(found) => Ok(Usage {
@@ -84,14 +88,11 @@ impl Operations {
                         available: found.inodes_available,
                     },
                 ),
-                condition: self.find_fault(call, mount, read_only)?.map(|fault| fault.to_string()),
+                condition: self.find_fault(call, mount, read_only)?,
             }),
             Err(error) if error.errno().is_some_and(crate::sys::mount::is_dead) => {
                 log::warn!("volume {id}: {error}");
-                Ok(Usage::lost(
-                    "its mount is dead (its storage is gone or failed): unpublish it and publish \
-                                it again",
-                ))
+                Ok(Usage::lost(Reason::MountDead.into()))
             }
             Err(error) => Err(error),
         }
@@ -100,7 +101,7 @@ impl Operations {
 
 impl Usage {
     /// An unknown usage, with the condition.
-    fn lost(what: &str) -> Self {
-        Self { bytes: Amount::default(), inodes: None, condition: Some(what.to_string()) }
+    fn lost(fault: Fault) -> Self {
+        Self { bytes: Amount::default(), inodes: None, condition: Some(fault) }
     }
 }

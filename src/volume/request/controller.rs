@@ -191,9 +191,12 @@ request! {
         parameters: Map,
         /// Credentials.
         secrets: Secrets,
+        /// From where volumes made of it must be reachable.
+        topology: TopologyRequirement,
     } check |it| {
         validate::id("source_volume_id", &it.source_volume_id)?;
         validate::name("name", &it.name)?;
+        validate::topology(&it.topology)?;
         validate::map("parameters", &it.parameters)?;
         validate::secrets("secrets", &it.secrets)?;
     }
@@ -236,8 +239,23 @@ request! {
     GetVolume {
         /// The volume.
         volume: VolumeTarget,
+        /// Credentials.
+        secrets: Secrets,
     } check |it| {
         validate::id("volume_id", &it.volume.text)?;
+        validate::secrets("secrets", &it.secrets)?;
+    }
+}
+
+request! {
+    /// One page of the volumes that are not well.
+    ListHealth {
+        /// The page.
+        page: PageRequest,
+        /// Credentials.
+        secrets: Secrets,
+    } check |it| {
+        validate::secrets("secrets", &it.secrets)?;
     }
 }
 

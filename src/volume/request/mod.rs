@@ -35,10 +35,11 @@ mod replication;
 
 pub use self::controller::{
     ControllerPublish, ControllerUnpublish, CreateSnapshot, CreateVolume, DeleteVolume, Expand, FindNamed,
-    GetCapacity, GetVolume, ListSnapshots, Modify, PageRequest, SnapshotById, Validate,
+    GetCapacity, GetVolume, ListHealth, ListSnapshots, Modify, PageRequest, SnapshotById, Validate,
 };
 pub use self::fencing::FenceRequest;
 pub use self::node::{
-    NodeExpand, NodePublish, NodePublishUnstaged, NodeStage, NodeUnpublish, NodeUnstage, Stats,
+    NodeExpand, NodePublish, NodePublishUnstaged, NodeStage, NodeUnpublish, NodeUnstage, NodeVolumeHealth,
+    Stats,
 };
 pub use self::replication::{ReplicatedObject, ReplicationParameters, ReplicationRequest, replicated_volume};

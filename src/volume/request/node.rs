@@ -140,6 +140,25 @@ request! {
 }
 
 request! {
+    /// The health of a volume on this node.
+    NodeVolumeHealth {
+        /// The volume.
+        volume: VolumeTarget,
+        /// Where it is published, or was to be; may be empty.
+        publish_path: String,
+        /// Where it is staged, or was to be; may be empty.
+        staging_path: String,
+    } check |it| {
+        validate::id("volume_id", &it.volume.text)?;
+        for (field, path) in [("volume_publish_path", &it.publish_path), ("staging_target_path", &it.staging_path)] {
+            if !path.is_empty() {
+                validate::known_path(field, path)?;
+            }
+        }
+    }
+}
+
+request! {
     /// Let the file system and the device on this node follow a larger volume.
     NodeExpand {
         /// The volume.

@@ -26,7 +26,8 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewSnapshot) -> Result<Snapshot> {
     let Some(share) = name.claim(&path, &Description::new(&new.name, Placed::default()))? else {
         return find_claimed(fs, new)?.ok_or_else(again);
     };
-    let entry = new_entry(fs, Some(&found.subvolume));
+    let placed = found.entry.map(|entry| entry.placed).unwrap_or_default();
+    let entry = new_entry(fs, Some(&found.subvolume)).placed(placed);
     let taken = fs.subvolumes().take_snapshot(subvolume, &snapshot);
     taken.map_err(|error| name.give_back_after(&share, error))?;
     fs.index().set(&path, &entry)?;

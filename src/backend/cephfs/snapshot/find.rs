@@ -12,6 +12,7 @@ use crate::backend::{Page, Snapshot, SnapshotFilter};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::{SnapshotId, VolumeId};
+use crate::topology::Domains;
 
 /// A snapshot that exists.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,11 +21,13 @@ pub(crate) struct Taken {
     pub size: u64,
     /// In seconds since 1970.
     created: u64,
+    /// Where topology has placed the volume.
+    domains: Domains,
 }
 
 impl From<&Entry> for Taken {
     fn from(entry: &Entry) -> Self {
-        Self { size: entry.size, created: entry.since() }
+        Self { size: entry.size, created: entry.since(), domains: entry.placed.domains.clone() }
     }
 }
 
@@ -39,6 +42,7 @@ impl Taken {
             source,
             size: self.size,
             created: UNIX_EPOCH + Duration::from_secs(self.created),
+            topology: self.domains.accessible(&fs.context.identity.plugin),
         }
     }
 }

@@ -21,7 +21,13 @@ const STEPS: usize = 32;
 
 pub(super) fn take(context: &Context, source: &VolumeId, name: &str) -> Result<Snapshot> {
     let key = snapshot_key("default", name);
-    let new = NewSnapshot { source: source.clone(), key, name: name.into(), secrets: Secrets::default() };
+    let new = NewSnapshot {
+        source: source.clone(),
+        key,
+        name: name.into(),
+        secrets: Secrets::default(),
+        requisite: Vec::new(),
+    };
     Snapshots::create(context, &call(), &new)
 }
 

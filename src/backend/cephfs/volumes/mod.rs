@@ -18,7 +18,8 @@ use crate::backend::cephfs::subvolumes::Subvolume;
 use crate::backend::cephfs::volumes::find::{Found, existing, find};
 
 use crate::backend::{
-    Capacity, Condition, Deleted, Deletion, Named, NewVolume, Page, RecordDeletion, Unlisted, Volume, Volumes,
+    Capacity, Condition, Deleted, Deletion, Fault, Named, NewVolume, Page, Reason, RecordDeletion, Unlisted,
+    Volume, Volumes,
 };
 use crate::csi::{Capability, Map, SizeRange};
 use crate::dispatch::Call;
@@ -127,11 +128,12 @@ fn capacity(fs: &Fs<'_>, settings: &Settings, wishes: &Wishes) -> Result<Capacit
 fn condition(fs: &Fs<'_>, found: &Found) -> Result<Condition> {
     let Subvolume { size, used, data_pool, .. } = &found.subvolume;
     if size.is_some_and(|size| *used >= size) {
-        return Ok(Some("its quota is used up: delete files, or expand it".to_string()));
+        return Ok(Some(Reason::QuotaUsedUp.into()));
     }
     let spaces = fs.context.monitors.of(fs.call, &fs.registry.access).free_spaces()?;
     let is_full = spaces.get(data_pool).is_some_and(|space| space.full);
-    Ok(is_full.then(|| format!("pool {data_pool:?} with its data is full: see `ceph df detail`")))
+    let detail = || format!("pool {data_pool:?} with its data is full: see `ceph df detail`");
+    Ok(is_full.then(|| Fault::new(Reason::PoolFull, detail())))
 }
 
 /// Raises the quota. The index has the size for lists and repeated requests.

@@ -91,6 +91,7 @@ fn the_same_request_gives_the_same_snapshot() {
         key: first.id.name_key().to_string(),
         name: "t".into(),
         secrets: it.none.clone(),
+        requisite: Vec::new(),
     };
     refused(it.local.snapshots().create(&it.call, &new), Kind::AlreadyExists, &["\"s\"", "\"t\""]);
 }

@@ -47,13 +47,19 @@ fn damage_is_a_condition_and_hides_nobody() {
     std::fs::remove_file(it.image(&volumes[4])).unwrap();
     File::options().write(true).open(it.image(&volumes[5])).unwrap().set_len(MIB).unwrap();
     let listed = it.local.list(&it.call, ("", 0), &Err).unwrap().entries;
-    let parts = ["", "record is missing", "record is damaged", "version 2", "image is missing", "cut off"];
-    for (volume, part) in volumes.iter().zip(parts) {
+    let expected = [
+        None,
+        Some((Reason::RecordUnreadable, "record is missing")),
+        Some((Reason::RecordUnreadable, "record is damaged")),
+        Some((Reason::RecordUnreadable, "version 2")),
+        Some((Reason::ImageMissing, "image is missing")),
+        Some((Reason::ImageCutOff, "cut off")),
+    ];
+    for (volume, expected) in volumes.iter().zip(expected) {
         let condition = &listed.iter().find(|listed| listed.id.object == volume.id.object).unwrap().condition;
-        match condition.as_ref().unwrap() {
-            None => assert_eq!(part, ""),
-            Some(text) => assert!(!part.is_empty() && text.contains(part), "{text} should mention {part}"),
-        }
+        let told = condition.as_ref().unwrap();
+        assert_eq!(told.as_ref().map(|fault| fault.reason), expected.map(|(reason, _)| reason));
+        assert!(told.iter().zip(expected).all(|(fault, (_, part))| fault.detail.contains(part)), "{told:?}");
     }
 }
 
@@ -140,6 +146,38 @@ fn a_full_file_system_is_a_condition_of_what_is_promised() {
     let ballast = File::create(mounted.path.join("ballast")).unwrap();
     rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), 0, free - MIB / 4).unwrap();
     assert!(ballast.metadata().unwrap().blocks() > 0);
-    let condition = it.find(&volume).unwrap().condition.flatten().unwrap();
-    assert!(condition.contains("4194304 more are promised"), "{condition}");
+    let told = it.find(&volume).unwrap().condition.flatten().unwrap();
+    assert!(told.detail.contains("4194304 more are promised"), "{told}");
+}
+
+#[test]
+fn a_look_at_the_disk_tells_when_it_fails_or_runs_full() {
+    let it = fixture();
+    for (space, expected) in [
+        (Some((100, 5)), None),
+        (Some((100, 4)), Some(Reason::LocalDiskNearlyFull)),
+        (None, Some(Reason::LocalDiskFailed)),
+    ] {
+        *it.loops.space.lock() = space;
+        let told = it.local.storage_faults(&it.call);
+        assert_eq!(told.iter().map(|fault| fault.reason).collect::<Vec<_>>(), Vec::from_iter(expected));
+    }
+}
+
+#[test]
+fn a_disk_that_hangs_is_not_looked_at_twice() {
+    let it = fixture();
+    let mut hanging = it.loops.space.lock();
+    *hanging = Some((100, 100));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| it.local.storage_faults(&Call::internal("test")));
+        while !it.loops.is_asked.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        let told = it.local.storage_faults(&it.call);
+        assert_eq!(told, [Reason::StorageSilent.into()]);
+        drop(hanging);
+        assert_eq!(first.join().unwrap(), []);
+    });
+    assert_eq!(it.local.storage_faults(&it.call), [], "it answers again");
 }

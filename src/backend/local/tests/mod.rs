@@ -16,6 +16,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tempfile::TempDir;
@@ -24,7 +25,7 @@ use super::Local;
 use super::loops::Loops;
 use crate::backend::{
     Backend, Deleted, Deletion, NewSnapshot, NewVolume, NodeDriver, Origin, PlacementRequest, Publisher,
-    Served, Service, Snapshot, Volume, Volumes,
+    Reason, Served, Service, Snapshot, Volume, Volumes,
 };
 use crate::csi::{Access, Capability, Map, Mode, SizeRange, Source};
 use crate::dispatch::Call;
@@ -35,6 +36,7 @@ use crate::secrets::Secrets;
 use crate::sys::flock::FileLock;
 use crate::sys::holders::Holder;
 use crate::sys::loopdev::{Detached, LoopDevice};
+use crate::sys::statfs::Usage;
 
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const NODE: &str = "node7";
@@ -49,6 +51,10 @@ pub(super) struct FakeLoops {
     pub deleted_meanwhile: Mutex<Option<PathBuf>>,
     /// The devices on top of every device.
     pub holders: Mutex<Vec<Holder>>,
+    /// The size of the file system and what is left of it; None if it fails. It hangs while this is locked.
+    pub space: Mutex<Option<(u64, u64)>>,
+    /// Whether the space has been asked for.
+    pub is_asked: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -71,6 +77,14 @@ impl FakeLoops {
 impl Loops for FakeLoops {
     fn usable(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn space(&self, _call: &Call, _path: &Path) -> Result<Usage> {
+        self.is_asked.store(true, Ordering::SeqCst);
+        let space = *self.space.lock();
+        let (bytes_total, bytes_available) = space.ok_or_else(|| Error::internal("it fails"))?;
+        let (bytes_used, inodes_total, inodes_available, inodes_used) = (0, 0, 0, 0);
+        Ok(Usage { bytes_total, bytes_available, bytes_used, inodes_total, inodes_available, inodes_used })
     }
 
     fn find(&self, image: &Path) -> Result<Option<LoopDevice>> {
@@ -227,7 +241,13 @@ impl Fixture {
 
     pub fn snapshot(&self, name: &str, volume: &Volume) -> Result<Snapshot> {
         let (source, key) = (volume.id.clone(), snapshot_key("test", name));
-        let new = NewSnapshot { source, key, name: name.into(), secrets: Secrets::default() };
+        let new = NewSnapshot {
+            source,
+            key,
+            name: name.into(),
+            secrets: Secrets::default(),
+            requisite: Vec::new(),
+        };
         self.local.snapshots().create(&self.call, &new)
     }
 

@@ -74,7 +74,11 @@ fn a_damaged_publication_is_healed_by_unpublishing() {
     let published = it.local.publish(&it.call, &volume.id, &publication(false), &it.none);
     refused(published, Kind::Internal, &["published is damaged", "unpublish"]);
     refused(it.delete(&volume.id), Kind::Precondition, &["unpublish"]);
-    assert!(it.find(&volume).unwrap().condition.flatten().unwrap().contains("published is damaged"));
+    let told = it.find(&volume).unwrap().condition.flatten().unwrap();
+    assert!(
+        told.reason == Reason::RecordUnreadable && told.detail.contains("published is damaged"),
+        "{told}"
+    );
     it.local.unpublish(&it.call, &volume.id, Some(NODE), &it.none).unwrap();
     it.local.publish(&it.call, &volume.id, &publication(false), &it.none).unwrap();
 }

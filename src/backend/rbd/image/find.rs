@@ -1,6 +1,7 @@
 //! Finding the image that an ID means, and its record.
 
-use std::time::SystemTime;
+use std::collections::BTreeSet;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::backend::Volume;
 use crate::backend::parameters::about_root;
@@ -9,6 +10,7 @@ use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::record::Record;
 use crate::backend::rbd::names::{self, RECORD_KEY};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef};
+use crate::backend::size::LARGEST;
 use crate::csi::Map;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -101,6 +103,21 @@ pub(crate) fn with_record_in_making(pool: &Pool<'_>, key: &str, info: ImageInfo)
         Ok(found.record.is_some().then_some(found))
     })?;
     Ok(found.unwrap_or(ImageWithRecord { info, record: None }))
+}
+
+/// An image of which only the id is known.
+pub(crate) fn unknown(id: &VolumeId, image: String) -> ImageInfo {
+    ImageInfo {
+        name: id.object.clone(),
+        id: image,
+        size: 0,
+        largest: LARGEST,
+        snapshots: 0,
+        features: BTreeSet::new(),
+        created: UNIX_EPOCH,
+        parent: None,
+        mirroring: None,
+    }
 }
 
 /// What was known of a volume a while ago: the id of its image, and its record.

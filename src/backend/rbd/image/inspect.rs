@@ -2,16 +2,14 @@
 //! can go on.
 
 use std::collections::BTreeSet;
-use std::time::UNIX_EPOCH;
 
 use crate::backend::ceph::publication::{PublicationLock, Stage};
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::find::{ImageWithRecord, find_volume, last_known, with_record};
+use crate::backend::rbd::image::find::{ImageWithRecord, find_volume, last_known, unknown, with_record};
 use crate::backend::rbd::image::record::Record;
 use crate::backend::rbd::mirror::replicated;
-use crate::backend::rbd::tool::{ImageInfo, LockTarget};
-use crate::backend::size::LARGEST;
-use crate::backend::{Condition, Volume};
+use crate::backend::rbd::tool::LockTarget;
+use crate::backend::{Condition, Fault, Reason, Volume};
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 
@@ -33,8 +31,9 @@ pub(crate) fn inspect(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Volume>> 
             let volume =
                 ImageWithRecord { info: unknown(id, image), record: Some(record) }.volume(id, pool.plugin());
             let cluster = &id.place.cluster;
-            let condition = Some(Some(format!("cluster {cluster:?} cannot be reached: {error}")));
-            Ok(Some(Volume { condition, ..volume }))
+            let detail = format!("cluster {cluster:?} cannot be reached: {error}");
+            let condition = Some(Fault::new(Reason::ClusterUnreachable, detail));
+            Ok(Some(Volume { condition: Some(condition), ..volume }))
         }
         (inspected, _) => inspected,
     }
@@ -64,10 +63,11 @@ fn look_closely(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Volume>> {
 fn condition(pool: &Pool<'_>, found: &ImageWithRecord, clients: &[&str]) -> Result<Condition> {
     let (tool, health) = (&*pool.context.tool, &pool.memory().health);
     if let Some(address) = health.find_blocked(tool, pool.call, pool.at, clients)? {
-        return Ok(Some(format!(
+        let detail = format!(
             "its client at {address} is on the cluster's blocklist and can write no more: unstage the volume \
              there and stage it again"
-        )));
+        );
+        return Ok(Some(Fault::new(Reason::ClientShutOut, detail)));
     }
     let settings = found.record.as_ref().map(Record::settings).transpose()?.unwrap_or_default();
     let data_pool = settings.layout.data_pool.as_deref().unwrap_or(&pool.at.pool);
@@ -76,19 +76,4 @@ fn condition(pool: &Pool<'_>, found: &ImageWithRecord, clients: &[&str]) -> Resu
 
 fn is_unreachable(error: &Error) -> bool {
     matches!(error.kind(), Kind::Timeout | Kind::Unavailable)
-}
-
-/// An image of which only the id is known.
-fn unknown(id: &VolumeId, image: String) -> ImageInfo {
-    ImageInfo {
-        name: id.object.clone(),
-        id: image,
-        size: 0,
-        largest: LARGEST,
-        snapshots: 0,
-        features: BTreeSet::new(),
-        created: UNIX_EPOCH,
-        parent: None,
-        mirroring: None,
-    }
 }

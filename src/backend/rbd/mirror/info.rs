@@ -9,7 +9,9 @@ use super::terms;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::tool::{ImageInfo, Mirroring};
-use crate::backend::{Replicated, ReplicationHealth, ReplicationInfo, ReplicationRole};
+use crate::backend::{
+    Condition, Fault, Reason, Replicated, ReplicationHealth, ReplicationInfo, ReplicationRole,
+};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 
@@ -49,12 +51,13 @@ pub(crate) fn replicated(
     pool: &Pool<'_>,
     id: &VolumeId,
     info: &ImageInfo,
-) -> Result<Option<(Replicated, Option<String>)>> {
+) -> Result<Option<(Replicated, Condition)>> {
     let Some(mirroring) = &info.mirroring else { return Ok(None) };
     let role = if mirroring.primary { ReplicationRole::Primary } else { ReplicationRole::Secondary };
     let judged = judge(pool, id, info, mirroring)?;
     let wrong = judged.as_ref().filter(|it| it.health == ReplicationHealth::Error);
-    let wrong = wrong.map(|it| format!("its replication has failed: {}", it.message));
+    let detail = |it: &ReplicationInfo| format!("its replication has failed: {}", it.message);
+    let wrong = wrong.map(|it| Fault::new(Reason::ReplicationFailed, detail(it)));
     Ok(Some((Replicated { role, state: judged.map(|it| it.message) }, wrong)))
 }
 

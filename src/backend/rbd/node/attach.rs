@@ -18,8 +18,8 @@ use crate::backend::rbd::publish::unpublish::unpublish_here;
 use crate::backend::rbd::snapshot::limit::refuse_unmappable;
 use crate::backend::rbd::tool::ImageRef;
 use crate::backend::{
-    AttachedImage, Attachment, BlockDevice, Condition, NodeContext, NodeDriver, PublishedBy, Served,
-    WriteDown,
+    AttachedImage, Attachment, BlockDevice, Condition, Fault, NodeContext, NodeDriver, PublishedBy, Reason,
+    Served, WriteDown,
 };
 use crate::clusters::Cluster;
 use crate::dispatch::Call;
@@ -298,7 +298,7 @@ impl NodeDriver for Node {
         id: &VolumeId,
         (attachment, attached_for): (&Attachment, &str),
         wanted: &NodeContext<'_>,
-    ) -> Result<Condition> {
+    ) -> Result<Option<String>> {
         let device = attachment.device()?;
         let told = PublishContext::from_map(wanted.publish)?;
         if told.as_ref().is_some_and(|told| told.image_id != device.image) {
@@ -307,7 +307,7 @@ impl NodeDriver for Node {
         if matches!(device.backing, Backing::Nbd(_))
             && let Some(dead) = self.mapper.condition(device)
         {
-            return Ok(Some(dead));
+            return Ok(Some(dead.detail));
         }
         let is_another = told.is_some_and(|told| told.publication != attached_for);
         if device.read_only {
@@ -330,7 +330,9 @@ impl NodeDriver for Node {
 
     /// Callers ask only about volumes in use, so a volume without a device has lost it.
     fn condition(&self, call: &Call, id: &VolumeId) -> Result<Condition> {
-        let Some(attachment) = self.attached(id)? else { return Ok(Some(LOST.to_string())) };
+        let Some(attachment) = self.attached(id)? else {
+            return Ok(Some(Fault::new(Reason::DeviceGone, LOST)));
+        };
         let device = attachment.device()?;
         match self.mapper.condition(device) {
             None if !self.mapper.sees_watch(device) => Ok(self.shut_out(call, id, device)),
@@ -351,7 +353,9 @@ impl Node {
         match at.and_then(|at| lost::look(&self.context.pool(call, &at), id, device)) {
             Ok(Seen::ShutOut(address)) => {
                 let why = lost::shut_out(device, &address);
-                Some(format!("{why}: unpublish and unstage it everywhere on this node, and stage it again"))
+                let detail =
+                    format!("{why}: unpublish and unstage it everywhere on this node, and stage it again");
+                Some(Fault::new(Reason::NodeShutOut, detail))
             }
             Ok(_) => None,
             Err(error) => {

@@ -7,7 +7,7 @@
 //! nothing is known.
 
 use super::Mapper;
-use crate::backend::{BlockDevice, Condition};
+use crate::backend::{BlockDevice, Condition, Fault, Reason};
 use crate::kernel::Backing;
 use crate::sys::rbd::MappedImage;
 
@@ -15,22 +15,26 @@ impl Mapper {
     /// What is wrong with a mapping, as the kernel reports it; None also if the kernel reports nothing.
     pub fn condition(&self, device: &BlockDevice) -> Condition {
         let path = device.path.display();
-        match &device.backing {
+        let (reason, detail) = match &device.backing {
             Backing::Rbd(image) if image.read_only => None,
             Backing::Rbd(image) => self.bus.watches(image).is_some_and(|list| !has_watch(&list, image)).then(|| {
-                format!(
+                let detail = format!(
                     "{path} has lost its watch on the image, and so fails or will fail all I/O: the cluster \
                      has blocklisted this node \
                      (`ceph osd blocklist ls`) or cannot be reached; unpublish and unstage the volume everywhere \
                      on this node, and stage it again"
-                )
+                );
+                (Reason::WatchLost, detail)
             }),
             Backing::Nbd(connected) => self.table.is_served(connected).is_ok_and(|served| !served).then(|| {
-                format!("{path} has lost its rbd-nbd process and fails all I/O: unstage the volume and stage \
-                         it again")
+                let detail = format!(
+                    "{path} has lost its rbd-nbd process and fails all I/O: unstage the volume and stage it again"
+                );
+                (Reason::ProcessEnded, detail)
             }),
             Backing::Loop(_) => None,
-        }
+        }?;
+        Some(Fault::new(reason, detail))
     }
 
     /// Whether debugfs lists the watches of this mapping's client.

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::backend::BlockDevice;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::header_lock::clients::Clients;
-use crate::backend::{BlockDevice, Condition};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::kernel::Backing;
@@ -50,7 +50,7 @@ pub(super) fn lost(
     seen: Seen,
     missing: &Missing,
     after: Duration,
-) -> Result<Condition> {
+) -> Result<Option<String>> {
     let path = device.path.display();
     match seen {
         Seen::Unknown => Ok(None),

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::backend::Reason;
 use crate::clusters::{Cluster, Credentials, Monitor};
 use crate::error::Kind;
 use crate::exec::fake::{FakeHelper, FakeRunner};
@@ -348,7 +349,8 @@ fn a_device_without_its_watch_is_in_bad_condition() {
         &format!("sys/kernel/debug/ceph/{FSID}.client7"),
         &[("osdc", "REQUESTS 0 homeless 0\nLINGER REQUESTS\nBACKOFFS")],
     );
-    assert!(node.mapper.condition(&mapping).unwrap().contains("/dev/rbd3"));
+    let told = node.mapper.condition(&mapping).unwrap();
+    assert!(told.reason == Reason::WatchLost && told.detail.contains("/dev/rbd3"), "{told}");
     let watch = "LINGER REQUESTS\n1\tosd0\t1.1\t1.4\t[0]/0\t[0]/0\te13\tn1/rbd_header.1081c73c7e97\t0x20\t0\tWC/0\nBACKOFFS";
     node.write(&format!("sys/kernel/debug/ceph/{FSID}.client7"), &[("osdc", watch)]);
     assert_eq!(node.mapper.condition(&mapping), None);

@@ -11,7 +11,7 @@ use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::names;
-use crate::backend::rbd::snapshot::find::find_in;
+use crate::backend::rbd::snapshot::find::{find_in, topology};
 use crate::backend::rbd::snapshot::limit;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, Made, SnapshotInfo};
 use crate::backend::{NewSnapshot, Snapshot};
@@ -49,9 +49,10 @@ pub(crate) fn create(pool: &Pool<'_>, new: &NewSnapshot) -> Result<Snapshot> {
     };
     pool.memory().snapshots.remember(&id.source, &id.snapshot, &info);
     pool.memory().snapshots.remember_taken(&id, &new.name);
+    let topology = topology(pool, &new.source, &image.id)?;
     let incarnation = new.source.incarnation.clone().or(Some(image.id));
     let source = VolumeId { incarnation, ..new.source.clone() };
-    Ok(Snapshot { id, source, size: info.size, created: info.created })
+    Ok(Snapshot { id, source, size: info.size, created: info.created, topology })
 }
 
 /// The ID of a snapshot of this image.

@@ -2,10 +2,12 @@
 
 use crate::backend::Snapshot;
 use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::image::find::{unknown, with_record};
 use crate::backend::rbd::names::{self, OBJECT_KEY};
 use crate::backend::rbd::tool::{ImageRef, SnapshotInfo};
-use crate::error::Result;
-use crate::ids::{SnapshotId, VolumeId};
+use crate::csi::Map;
+use crate::error::{Kind, Result};
+use crate::ids::{self, SnapshotId, VolumeId};
 
 /// The snapshot as the cluster has it; None if the image or the snapshot is gone.
 pub(crate) fn find_in(pool: &Pool<'_>, id: &SnapshotId) -> Result<Option<SnapshotInfo>> {
@@ -22,7 +24,27 @@ pub(crate) fn find(pool: &Pool<'_>, id: &SnapshotId) -> Result<Option<Snapshot>>
     let Some(object) = id.object.clone() else { return Ok(None) };
     let Some(info) = find_in(pool, id)? else { return Ok(None) };
     let source = VolumeId { place: id.place.clone(), object, incarnation: Some(id.source.clone()) };
-    Ok(Some(Snapshot { id: id.clone(), source, size: info.size, created: info.created }))
+    let topology = topology(pool, &source, &id.source)?;
+    Ok(Some(Snapshot { id: id.clone(), source, size: info.size, created: info.created, topology }))
+}
+
+/// From where volumes made of a snapshot of this volume can be reached: from where the volume can be. As in a
+/// list of volumes, the record is read only where topology has chosen the pool.
+pub(crate) fn topology(pool: &Pool<'_>, source: &VolumeId, image: &str) -> Result<Vec<Map>> {
+    let key = pool.key_of(source);
+    let record = match ids::registration(&source.object) {
+        None => pool.memory().records.get(&key, image),
+        Some(_) => match with_record(pool, &key, unknown(source, image.to_string())) {
+            // An unreadable record does not hide the snapshot.
+            Err(error) if error.kind() == Kind::Internal => {
+                log::warn!("{error}");
+                None
+            }
+            found => found?.record,
+        },
+    };
+    let placed = record.and_then(|record| record.placed);
+    Ok(placed.map(|placed| placed.domains.accessible(pool.plugin())).unwrap_or_default())
 }
 
 /// The volume that an image is, or was before it was deleted.

@@ -5,7 +5,7 @@ use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::find_volume;
 use crate::backend::rbd::names::{self, NAME};
-use crate::backend::rbd::snapshot::find::volume_of;
+use crate::backend::rbd::snapshot::find::{topology, volume_of};
 use crate::backend::rbd::tool::{ImageRef, SnapshotInfo};
 use crate::backend::{Page, Snapshot, SnapshotFilter};
 use crate::dispatch::Call;
@@ -88,8 +88,9 @@ fn complete(pool: &Pool<'_>, listed: &Listed) -> Result<Option<Snapshot>> {
     }
     let Some(created) = cache.created(id) else { return Ok(None) };
     let source = volume_of(pool, image, &id.source)?;
+    let topology = topology(pool, &source, &id.source)?;
     let id = SnapshotId { object: Some(source.object.clone()), ..id.clone() };
-    Ok(Some(Snapshot { id, source, size: *size, created }))
+    Ok(Some(Snapshot { id, source, size: *size, created, topology }))
 }
 
 /// The snapshots of one volume, deleted or not: found by its incarnation, or by its name if no image has that
@@ -108,11 +109,13 @@ fn list_of(context: &Context, call: &Call, volume: &VolumeId, secrets: &Secrets)
     let Some((image, all)) = found else { return Ok(Vec::new()) };
     let incarnation = Some(volume.incarnation.clone().unwrap_or_else(|| image.clone()));
     let source = VolumeId { incarnation, ..volume.clone() };
+    let topology = topology(&pool, &source, &image)?;
     let snapshot = |(snapshot, it): (&str, &SnapshotInfo)| Snapshot {
         id: snapshot_id(&volume.place, Some(&volume.object), &image, snapshot),
         source: source.clone(),
         size: it.size,
         created: it.created,
+        topology: topology.clone(),
     };
     let mut snapshots: Vec<_> = ours(&all).map(snapshot).collect();
     snapshots.sort_by_cached_key(|it| it.id.to_string());

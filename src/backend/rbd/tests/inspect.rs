@@ -2,6 +2,7 @@
 
 use super::publish::{Scene, refused, scene, unpublish};
 use super::*;
+use crate::backend::Reason;
 use crate::backend::ceph::FreeSpace;
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
@@ -42,20 +43,22 @@ fn nodes_are_told_once_and_only_those_that_have_it() {
 fn pools_without_room_and_clients_shut_out_make_it_abnormal() {
     let it = scene();
     assert_eq!(inspect(&it).condition, Some(None));
-    for (room, part) in [
-        (FreeSpace { available: 0, full: true }, "is full"),
-        (FreeSpace { available: GIB / 21, full: false }, "nearly full"),
+    for (room, reason, part) in [
+        (FreeSpace { available: 0, full: true }, Reason::PoolFull, "is full"),
+        (FreeSpace { available: GIB / 21, full: false }, Reason::PoolNearlyFull, "nearly full"),
     ] {
         it.cluster.set_room("rbd", room);
-        let condition = inspect(&it).condition.flatten().unwrap();
-        assert!(condition.contains(part) && condition.contains("\"rbd\""), "{condition}");
+        let told = inspect(&it).condition.flatten().unwrap();
+        assert_eq!(told.reason, reason);
+        assert!(told.detail.contains(part) && told.detail.contains("\"rbd\""), "{told}");
     }
     it.cluster.set_room("rbd", FreeSpace { available: GIB, full: false });
     it.watch("10.0.0.7:0/1");
     it.cluster.shut_out("10.0.0.7:0/2");
     assert_eq!(inspect(&it).condition, Some(None));
     it.cluster.shut_out("10.0.0.7:0/1");
-    assert!(inspect(&it).condition.flatten().unwrap().contains("10.0.0.7:0/1"));
+    let told = inspect(&it).condition.flatten().unwrap();
+    assert!(told.reason == Reason::ClientShutOut && told.detail.contains("10.0.0.7:0/1"), "{told}");
 }
 
 #[test]
@@ -70,8 +73,9 @@ fn a_cluster_out_of_reach_is_the_condition_of_what_is_known_and_an_error_for_the
     let it = scene();
     it.cluster.fail_at(1, Fault::Before);
     let volume = it.rbd.volumes().inspect(&call(), &it.id, &Secrets::default()).unwrap().unwrap();
-    let condition = volume.condition.flatten().unwrap();
-    assert!(volume.id == it.id && condition.contains("\"ceph\" cannot be reached"), "{condition}");
+    let told = volume.condition.flatten().unwrap();
+    assert_eq!((volume.id, told.reason), (it.id.clone(), Reason::ClusterUnreachable));
+    assert!(told.detail.contains("\"ceph\" cannot be reached"), "{told}");
     let fresh = controller(&it.cluster, TWO);
     it.cluster.fail_at(1, Fault::Before);
     refused(fresh.volumes().inspect(&call(), &it.id, &Secrets::default()), Kind::Timeout, &[]);

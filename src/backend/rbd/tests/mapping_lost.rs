@@ -4,16 +4,16 @@ use super::mapping::{Host, attach, attach_in, detach, is_shut_out};
 use super::publish::{block, given, refused, scene, unpublish};
 use super::*;
 use crate::backend::rbd::tool::fake::Fault;
-use crate::backend::{Condition, NodeContext, PublishedBy};
+use crate::backend::{NodeContext, PublishedBy};
 use crate::error::Kind;
 
 /// What the cluster says of the mapping.
-pub(super) fn lost(node: &Rbd, id: &VolumeId, told: &Map) -> Result<Condition> {
+pub(super) fn lost(node: &Rbd, id: &VolumeId, told: &Map) -> Result<Option<String>> {
     lost_for(node, id, &told["publication"], told)
 }
 
 /// The same for a mapping that was made for another publication than the current one.
-fn lost_for(node: &Rbd, id: &VolumeId, publication: &str, told: &Map) -> Result<Condition> {
+fn lost_for(node: &Rbd, id: &VolumeId, publication: &str, told: &Map) -> Result<Option<String>> {
     let (volume, secrets, capability) = (Map::new(), Secrets::default(), block(Mode::SingleNodeWriter));
     let capability = &capability;
     let wanted =

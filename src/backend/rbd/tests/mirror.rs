@@ -161,7 +161,7 @@ fn condition_and_list_tell_the_part_and_the_peer() {
     assert!(replication.state.unwrap().contains("site-b has it as of"));
     assert_eq!(inspect().condition, Some(None));
     it.cluster.set_mirror_status(&it.cluster.at(), &it.id.object, recorded::status("two-primaries"));
-    assert!(inspect().condition.flatten().unwrap().contains("primary at site-b too"));
+    assert!(inspect().condition.flatten().unwrap().detail.contains("primary at site-b too"));
     it.set(false);
     let listed = it.rbd.volumes().list(&call(), ("", 0), &Err).unwrap().entries.pop().unwrap();
     assert_eq!(listed.replication, Some(Replicated { role: ReplicationRole::Secondary, state: None }));

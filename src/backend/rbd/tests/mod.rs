@@ -232,7 +232,13 @@ pub(super) fn create(rbd: &Rbd, new: &NewVolume) -> Result<Volume> {
 
 pub(super) fn request(source: &VolumeId, name: &str) -> NewSnapshot {
     let key = snapshot_key("default", name);
-    NewSnapshot { source: source.clone(), key, name: name.into(), secrets: Secrets::default() }
+    NewSnapshot {
+        source: source.clone(),
+        key,
+        name: name.into(),
+        secrets: Secrets::default(),
+        requisite: Vec::new(),
+    }
 }
 
 pub(super) fn snapshot(rbd: &Rbd, source: &VolumeId, name: &str) -> Result<Snapshot> {

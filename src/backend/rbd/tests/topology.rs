@@ -4,7 +4,7 @@ use super::delete::delete;
 use super::*;
 use crate::backend::ceph::FreeSpace;
 use crate::backend::rbd::tool::*;
-use crate::backend::{Deleted, Page};
+use crate::backend::{Deleted, Page, SnapshotFilter};
 use crate::csi::TopologyRequirement;
 use crate::error::Kind;
 use crate::ids::registered_object;
@@ -178,6 +178,24 @@ fn lists_and_looks_tell_the_same_topology() {
     let inspected = rbd.volumes().inspect(&call(), &made.id, &none).unwrap().unwrap();
     let found = rbd.volumes().find(&call(), &made.id, &none).unwrap().unwrap();
     assert_eq!((&inspected.topology, &found.topology), (&made.topology, &made.topology));
+}
+
+#[test]
+fn a_snapshot_is_where_its_volume_is() {
+    let cluster = three_zones();
+    let maker = controller(&cluster, ONE);
+    let made = create(&maker, &wanted_in("a", &["1"], &[])).unwrap();
+    let plain = create(&maker, &wanted("plain", GIB, None)).unwrap();
+    let taken = snapshot(&maker, &made.id, "s").unwrap();
+    assert_eq!(taken.topology, told("1"));
+    assert_eq!(snapshot(&maker, &plain.id, "of plain").unwrap().topology, [] as [Map; 0]);
+    let (rbd, none) = (controller(&cluster, TWO), Secrets::default());
+    assert_eq!(rbd.snapshots().find(&call(), &taken.id, &none).unwrap().unwrap().topology, told("1"));
+    for filter in [SnapshotFilter::All, SnapshotFilter::Of(made.id.clone())] {
+        let listed = rbd.snapshots().list(&call(), &filter, &none, "", 0).unwrap().entries;
+        let own = listed.into_iter().find(|it| it.id == taken.id).unwrap();
+        assert_eq!(own.topology, told("1"), "{filter:?}");
+    }
 }
 
 #[test]

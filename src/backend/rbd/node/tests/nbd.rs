@@ -45,7 +45,8 @@ fn a_device_that_has_lost_its_process_gets_another() {
     let node = Node::new();
     node.nbd_connects(2, COOKIE);
     let mapping = node.find().unwrap().unwrap();
-    assert!(node.mapper.condition(&mapping).unwrap().contains("/dev/nbd2 has lost its rbd-nbd process"));
+    let told = node.mapper.condition(&mapping).unwrap();
+    assert!(told.detail.contains("/dev/nbd2 has lost its rbd-nbd process"), "{told}");
     let words = ["attach", "--try-netlink", "--cookie", COOKIE, "--device", "/dev/nbd2", "vms/n1/web"];
     expect_tool(&node, Tool::RbdNbd, &words, 1, "rbd-nbd: attach failed");
     let error = node.map(&options(Mounter::Nbd)).unwrap_err();

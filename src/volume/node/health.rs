@@ -1,0 +1,133 @@
+//! What is wrong with volumes and with the storage, as this node sees them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::backend::{Backend, Condition, Fault, Reason};
+use crate::dispatch::Call;
+use crate::error::Result;
+use crate::secrets::Secrets;
+use crate::volume::Operations;
+use crate::volume::request::NodeVolumeHealth;
+
+/// How long a look at the storage may take.
+const PATIENCE: Duration = Duration::from_millis(950);
+
+impl Operations {
+    /// What is wrong with a volume on this node. Of a volume that is not in use here, which perhaps could not
+    /// be staged, and of storage on this node itself, the storage tells.
+    pub fn node_health(&self, call: &Call, request: &NodeVolumeHealth) -> Result<Condition> {
+        let (id, backend) = request.volume.get()?;
+        let volume = self.on_node(call, id, backend)?;
+        let record = volume.record_in_use();
+        if record.is_none() || !backend.traits().is_remote {
+            let condition = match backend.volumes().inspect(call, id, &Secrets::default()) {
+                Ok(found) => found.ok_or_else(|| request.volume.absent())?.condition.flatten(),
+                Err(error) => Some(Fault::of_unreachable(&error).ok_or(error)?),
+            };
+            if condition.is_some() {
+                return Ok(condition);
+            }
+        }
+        let Some(record) = record else { return Ok(None) };
+        let asked = [&request.publish_path, &request.staging_path];
+        let known = record.paths().find(|path| asked.iter().any(|asked| asked == path));
+        let Some(path) = known.or_else(|| record.paths().next()) else { return Ok(None) };
+        Ok(self.usage_at(&volume, path)?.condition)
+    }
+
+    /// What is wrong with the storage, as this node reaches it; each reason once.
+    pub fn storage_health(&self) -> Vec<Fault> {
+        let look = |backend: &Arc<dyn Backend>| -> Look {
+            let backend = Arc::clone(backend);
+            // Not the caller's call: a look that hangs would keep what that holds.
+            let look = move || backend.storage_faults(&Call::internal("NodeGetStorageHealth"));
+            Box::new(look)
+        };
+        found_within(PATIENCE, self.backends.iter().map(|backend| (backend.name(), look(backend))))
+    }
+}
+
+/// A look at the storage of a backend.
+type Look = Box<dyn FnOnce() -> Vec<Fault> + Send>;
+
+/// What looks find that take no longer than `patience`, each reason once. A look that takes longer goes on in
+/// its thread, and its backend counts as silent.
+fn found_within(patience: Duration, looks: impl Iterator<Item = (&'static str, Look)>) -> Vec<Fault> {
+    let until = Instant::now() + patience;
+    let (sender, answers) = mpsc::channel();
+    let mut silent = BTreeSet::new();
+    for (name, look) in looks {
+        silent.insert(name);
+        let sender = sender.clone();
+        // Nobody receives an answer that is late.
+        let look = move || drop(sender.send((name, look())));
+        if let Err(error) = thread::Builder::new().name("storage".into()).spawn(look) {
+            log::warn!("the storage of backend {name:?} cannot be looked at: {error}");
+        }
+    }
+    drop(sender);
+    let mut faults = Vec::new();
+    while let Ok((name, found)) = answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        silent.remove(name);
+        faults.extend(found);
+    }
+    let late = |name| {
+        let detail = format!("the storage of backend {name:?} has not answered within a second");
+        Fault::new(Reason::StorageSilent, detail)
+    };
+    faults.extend(silent.into_iter().map(late));
+    by_reason(faults)
+}
+
+/// One fault for each reason, with all details.
+fn by_reason(faults: Vec<Fault>) -> Vec<Fault> {
+    let mut all: BTreeMap<Reason, BTreeSet<String>> = BTreeMap::new();
+    for Fault { reason, detail } in faults {
+        all.entry(reason).or_default().insert(detail);
+    }
+    let joined = |details: BTreeSet<String>| details.into_iter().collect::<Vec<_>>().join("; ");
+    all.into_iter().map(|(reason, details)| Fault::new(reason, joined(details))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_is_told_once_with_everything_that_is_known() {
+        let fault = |reason, detail: &str| Fault::new(reason, detail);
+        let told = by_reason(vec![
+            fault(Reason::MonitorsUnreachable, "b"),
+            fault(Reason::LocalDiskNearlyFull, "full"),
+            fault(Reason::MonitorsUnreachable, "a"),
+            fault(Reason::MonitorsUnreachable, "b"),
+        ]);
+        let expected =
+            [fault(Reason::MonitorsUnreachable, "a; b"), fault(Reason::LocalDiskNearlyFull, "full")];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn every_look_is_awaited_that_ends_in_time() {
+        let look = |reason: Reason| -> Look { Box::new(move || vec![reason.into()]) };
+        let looks = [("a", look(Reason::LocalDiskFailed)), ("b", look(Reason::MonitorsMissing))];
+        let told = found_within(Duration::from_secs(300), looks.into_iter());
+        assert_eq!(told, [Reason::LocalDiskFailed, Reason::MonitorsMissing].map(Fault::from));
+    }
+
+    #[test]
+    fn a_look_that_hangs_is_told_and_not_awaited() {
+        let (held, gate) = mpsc::channel::<()>();
+        let hang: Look = Box::new(move || {
+            let _ = gate.recv();
+            Vec::new()
+        });
+        let told = found_within(Duration::from_millis(1), [("slow", hang)].into_iter());
+        assert_eq!(told.iter().map(|fault| fault.reason).collect::<Vec<_>>(), [Reason::StorageSilent]);
+        assert!(told[0].detail.contains("\"slow\""), "{told:?}");
+        drop(held);
+    }
+}
