@@ -109,10 +109,12 @@ impl Operations {
             return Ok(None);
         }
         // A fault of the device is the cause of a fault of its file system, so it comes first.
-        match backend.node().condition(call, &volume.id_here())? {
-            None => Ok(self.fault_here(volume)?.map(|fault| fault.to_string())),
-            found => Ok(found),
-        }
+        let found = match backend.node().condition(call, &volume.id_here())? {
+            None => self.fault_here(volume)?.map(|fault| fault.to_string()),
+            found => found,
+        };
+        self.note_look(id, &found);
+        Ok(found)
     }
 }
 

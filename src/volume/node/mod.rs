@@ -4,6 +4,7 @@ mod begun;
 mod expand;
 mod fault;
 mod filesystem;
+pub(crate) mod looks;
 mod lost;
 pub(crate) mod mounts;
 mod owner;

@@ -36,8 +36,13 @@ impl Operations {
     /// The usage of the volume at `volume_path`; NOT_FOUND if it is neither staged nor published there.
     pub fn stats(&self, call: &Call, request: &Stats) -> Result<Usage> {
         let (id, backend) = request.volume.get()?;
-        let path = &request.volume_path;
-        let volume = self.on_node(call, id, backend)?;
+        let usage = self.usage(&self.on_node(call, id, backend)?, &request.volume_path)?;
+        self.note_look(id, &usage.condition);
+        Ok(usage)
+    }
+
+    fn usage(&self, volume: &OnNode<'_>, path: &str) -> Result<Usage> {
+        let OnNode { call, backend, .. } = *volume;
         let (record, attached) = (volume.record_at(path)?, volume.attachment()?);
         let of_storage = || backend.node().condition(call, &volume.id_here());
         let is_tree = matches!(attached, Some(Attachment::Files(_)));
@@ -55,7 +60,7 @@ impl Operations {
             }
             (Access::Mount { .. }, _) => {
                 let read_only = fault::is_read_only(&record, attached.as_ref());
-                self.file_system_usage(&volume, read_only, &mounts::resolved(path)?)?
+                self.file_system_usage(volume, read_only, &mounts::resolved(path)?)?
             }
         };
         let condition = if is_tree { None } else { of_storage()? };
