@@ -5,6 +5,7 @@
 //! remaining processes are killed and reaped → journal synced → lock released. Volumes stay mounted.
 
 mod name;
+mod numbers;
 mod programs;
 mod settings;
 mod storage;
@@ -30,6 +31,7 @@ use crate::jobs::JobQueue;
 use crate::journal::{Journal, RealDisk};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
+use crate::metrics::Writer;
 use crate::node_name::NodeName;
 use crate::notify::Notifier;
 use crate::signals::{Event, Signals};
@@ -90,6 +92,7 @@ struct Daemon {
     journal: Arc<Journal>,
     clusters: Arc<Clusters>,
     topology: Arc<NodeTopology>,
+    numbers: Option<Writer>,
     ends_on_change: bool,
     _state: FileLock,
 }
@@ -117,7 +120,6 @@ impl Daemon {
         let background = (Arc::new(JobQueue::default()), Arc::clone(&object_locks), renames);
         let parts = (&journal, &processes, &programs);
         let operations = assemble(config, (layout, &node), parts, (&clusters, &topology), background)?;
-        let operations = Arc::new(operations);
         recover(config, &operations, &object_locks)?;
         remember_name(config, &operations.layout, &node)?;
         let jobs = Arc::clone(&operations.jobs);
@@ -125,6 +127,7 @@ impl Daemon {
         let running = Arc::new(ActiveCalls::default());
         running.watch().map_err(|error| Error::io("start a thread", &error))?;
         let workers = Arc::new(Workers::start(config.workers, config.queue)?);
+        let numbers = numbers::start(config, (&workers, &locks, &running), (&processes, &operations))?;
         let bridge = Bridge::new(Arc::clone(&workers), Arc::clone(&locks), Arc::clone(&running));
         let lock = operations.layout.socket_lock(&config.endpoint);
         let settings = settings::in_force(config, programs.clone(), &clusters, &topology);
@@ -144,6 +147,7 @@ impl Daemon {
             journal,
             clusters,
             topology,
+            numbers,
             ends_on_change: config.services.node && config.ends_on_topology_change,
             _state: state,
         })
@@ -215,6 +219,8 @@ impl Daemon {
         if let Err(error) = self.journal.sync() {
             log::error!("the journal could not be synced: {error}");
         }
+        // The file would go on telling of calls and volumes.
+        drop(self.numbers);
         log::info!("ended; volumes stay mounted");
     }
 }
@@ -271,11 +277,11 @@ fn assemble(
     (journal, processes, programs): (&Arc<Journal>, &Arc<Processes>, &Programs),
     (clusters, topology): (&Arc<Clusters>, &Arc<NodeTopology>),
     background: Background,
-) -> Result<Operations> {
+) -> Result<Arc<Operations>> {
     let kernel = Kernel::new(Arc::clone(processes) as _);
     let boot_id = crate::sys::random::boot_id().map_err(|error| Error::io("read the boot id", &error))?;
     let jobs = Arc::clone(&background.0);
-    Ok(Operations {
+    Ok(Arc::new(Operations {
         backends: backends(
             config,
             (&layout, node),
@@ -286,6 +292,7 @@ fn assemble(
         )?,
         fencing: fencing(config, programs.clone(), clusters),
         journal: Arc::clone(journal),
+        looks: Default::default(),
         kernel,
         runner: Arc::clone(processes) as _,
         jobs,
@@ -296,7 +303,7 @@ fn assemble(
         serves_node: config.services.node,
         boot_id,
         single_node_targets: config.single_node_targets,
-    })
+    }))
 }
 
 fn recover(config: &Config, operations: &Arc<Operations>, locks: &Arc<dyn ObjectLocks>) -> Result<()> {

@@ -24,6 +24,7 @@ mod journal;
 mod kernel;
 mod layout;
 mod logging;
+mod metrics;
 mod node_name;
 mod notify;
 mod secrets;

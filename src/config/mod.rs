@@ -80,6 +80,8 @@ pub struct Config {
     pub credentials_dir: Option<PathBuf>,
     /// What is logged, in env_logger's syntax.
     pub log: String,
+    /// The file for the daemon's numbers (CEPHLET_METRICS).
+    pub metrics: Option<PathBuf>,
     /// The service manager's socket.
     pub notify_socket: Option<PathBuf>,
     /// The service manager's journal, as `device:inode` of the stream that leads to it.
@@ -235,6 +237,7 @@ impl Config {
             crush_location: reader.known("CEPHLET_CRUSH_LOCATION", parse::crush_location),
             credentials_dir: reader.inherited("CREDENTIALS_DIRECTORY"),
             log: reader.known("CEPHLET_LOG", parse::log_filter),
+            metrics: reader.known("CEPHLET_METRICS", parse::metrics_file),
             notify_socket: reader.inherited("NOTIFY_SOCKET"),
             journal_stream: reader.inherited("JOURNAL_STREAM"),
             #[cfg(feature = "crash-points")]

@@ -106,6 +106,16 @@ pub fn optional_path(text: &str) -> Parsed<Option<PathBuf>> {
     if text.is_empty() { Ok(None) } else { path(text).map(Some) }
 }
 
+/// The path of a file that the node exporter reads, or nothing.
+pub fn metrics_file(text: &str) -> Parsed<Option<PathBuf>> {
+    match optional_path(text)? {
+        Some(path) if path.extension().is_none_or(|ending| ending != "prom") => Err(String::from(
+            "allowed is the path of a file that ends in .prom: the node exporter of Prometheus reads no other",
+        )),
+        path => Ok(path),
+    }
+}
+
 /// A Ceph user, with or without `client.`; Ceph's own `--id` takes it without.
 pub fn ceph_user(text: &str) -> Parsed<String> {
     let user = text.strip_prefix("client.").unwrap_or(text);
@@ -220,6 +230,15 @@ mod tests {
         assert_eq!(topology("@/etc/labels"), Ok(Labels::In("/etc/labels".into())));
         assert!(topology("@labels").is_err_and(|what| what.contains("absolute")));
         assert!(topology("zone=a").is_ok() && topology("zone=").is_err());
+    }
+
+    #[test]
+    fn the_node_exporter_reads_what_ends_in_prom() {
+        assert_eq!(metrics_file(""), Ok(None));
+        assert_eq!(metrics_file("/var/x/cephlet.prom"), Ok(Some("/var/x/cephlet.prom".into())));
+        for text in ["/var/x/cephlet", "/var/x/.prom", "cephlet.prom", "/var/x/cephlet.prom.new"] {
+            assert!(metrics_file(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -90,6 +90,11 @@ pub const VARIABLES: &[Variable] = &[
         "RBD: where reads are near, in CRUSH's terms: zone:eu-1|rack:r7 (default: where the labels say)",
     ),
     variable("CEPHLET_LOG", "info", "what is logged: error, warn, info, debug, trace, or per module"),
+    variable(
+        "CEPHLET_METRICS",
+        "",
+        "a file that ends in .prom, in a directory of Prometheus' node exporter: the daemon keeps its numbers there",
+    ),
     #[cfg(feature = "crash-points")]
     variable("CEPHLET_CRASH_AT", "0", "the crash point at which the daemon kills itself, for tests"),
 ];

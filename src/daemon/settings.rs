@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::numbers;
 use super::programs::command_tool;
 use super::{open_topology, start_processes};
 use crate::backend::ceph::{ClusterTool, Programs, removed};
@@ -52,7 +53,8 @@ fn describe(
         Err(why) => (Vec::new(), Some(why.clone())),
     };
     let of_clusters = if entries.is_empty() { clusters.trouble() } else { clusters.file_trouble() };
-    let remarks = [of_labels, clusters.takeover_trouble(), of_clusters, session_trouble];
+    let of_numbers = numbers::trouble(config);
+    let remarks = [of_labels, clusters.takeover_trouble(), of_clusters, session_trouble, of_numbers];
     let tables = vec![
         table("settings", ["variable", "value", "from", "meaning"], config.settings.iter().map(setting)),
         table("domains", ["domain"], domains.into_iter().map(|domain| [domain])),

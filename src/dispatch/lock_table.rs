@@ -129,8 +129,12 @@ impl<A: Clone> LockTable<A> {
         });
     }
 
+    /// How many objects are locked or waited for.
+    pub fn locked_objects(&self) -> usize {
+        self.state.lock().slots().count()
+    }
+
     /// How many calls wait.
-    #[cfg(test)]
     pub fn waiting(&self) -> usize {
         self.state.lock().tickets.values().map(|ticket| ticket.waiting.len()).sum()
     }

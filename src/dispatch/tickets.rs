@@ -66,9 +66,14 @@ impl<A: Clone> Table<A> {
         Self { slots, tickets: HashMap::new(), next_ticket: 0, closed: None }
     }
 
+    /// The slots that are taken.
+    pub(super) fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().flatten()
+    }
+
     /// Whether a call has this object or waits for it.
     pub(super) fn has(&self, key: &Key) -> bool {
-        self.slots.iter().flatten().any(|slot| slot.key == *key)
+        self.slots().any(|slot| slot.key == *key)
     }
 
     /// Joins the last ticket of the queues, or takes one of its own.

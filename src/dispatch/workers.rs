@@ -107,6 +107,11 @@ impl Workers {
         self.pool.drain(deadline)
     }
 
+    /// How many calls wait for a worker.
+    pub fn waiting(&self) -> usize {
+        self.permits.load().1
+    }
+
     /// How many calls are under way, and how many of them work.
     pub fn load(&self) -> (usize, usize) {
         (self.pool.jobs(), self.permits.load().0)

@@ -19,6 +19,7 @@
 //!    end of its input.
 
 mod command;
+mod count;
 mod error;
 mod guard;
 mod helper;
@@ -36,6 +37,7 @@ mod tools;
 pub mod fake;
 
 pub use command::{Class, Cmd, Output, Runner};
+pub use count::count_command;
 pub use error::{CommandError, Why};
 pub use guard::{GUARD_ARGUMENT, NOT_BEGUN, become_tool};
 pub use helper::{HELPER_ARGUMENT, Helper, serve};

@@ -22,7 +22,9 @@ use super::limits::ProcessLimits;
 use super::process::{Process, Start, WaitEnd};
 use super::reaper::{Orphan, Reaper};
 use super::starter::Starter;
-use super::{Class, Cmd, CommandError, Output, Resident, Runner, Script, Tool, Tools, Why, scope};
+use super::{
+    Class, Cmd, CommandError, Output, Resident, Runner, Script, Tool, Tools, Why, count_command, scope,
+};
 use crate::dispatch::{Bulkhead, Call, Limits, NoPermit, Permit, Permits, Want};
 use crate::sys::crash;
 use crate::sys::process::{Orphaned, keep_ended_children};
@@ -55,6 +57,8 @@ pub struct Processes {
 /// One process to run, and its call.
 struct Task<'a> {
     call: &'a Call,
+    /// `process` or `helper`.
+    via: &'static str,
     command: &'a str,
     class: Class,
     start: Start<'a>,
@@ -102,6 +106,13 @@ impl Processes {
         info!(
             "processes left behind: {watched} that did not end in time, {orphans} that could or must not be killed"
         );
+    }
+
+    /// How many commands and helpers run; how many calls and jobs wait for one; how many processes go on
+    /// without their call.
+    pub fn load(&self) -> ([usize; 2], usize, usize) {
+        let (commands, helpers) = (self.tools_running.load(), self.helpers_running.load());
+        ([commands.0, helpers.0], commands.1 + helpers.1, self.reaper.count())
     }
 
     fn start<'a>(
@@ -152,8 +163,15 @@ impl Processes {
         }
     }
 
-    /// Starts the process and watches it to its end.
+    /// Starts the process, watches it to its end, and counts it.
     fn perform(&self, task: Task<'_>) -> Result<Output, Why> {
+        let (via, bulkhead) = (task.via, task.permit.bulkhead().clone());
+        let outcome = self.start_and_watch(task);
+        count_command(via, bulkhead.as_ref(), &outcome);
+        outcome
+    }
+
+    fn start_and_watch(&self, task: Task<'_>) -> Result<Output, Why> {
         let stuck = self.reaper.count_in(task.permit.bulkhead());
         if stuck >= self.limits.stuck {
             return Err(Why::TooBusy(stuck));
@@ -297,7 +315,7 @@ impl Processes {
         let start = self.start(program, cmd.tool.file_name(), args, &cmd.stdin, orphaned);
         let (kept_open, host_name) = (cmd.kept_open.as_ref(), cmd.host_name.as_deref());
         let start = Start { files: &cmd.files, kept_open, host_name, ..start };
-        self.perform(Task { call, command, class: cmd.class, start, permit })
+        self.perform(Task { call, via: "process", command, class: cmd.class, start, permit })
     }
 
     fn run_helper(
@@ -313,7 +331,8 @@ impl Processes {
         let request = Input::from(request);
         let start = self.start(&self.helper_program, "cephlet", &args, &request, orphaned(class, false));
         let start = Start { kept_open, ..start };
-        self.perform(Task { call, command: step, class, start, permit }).map(|output| output.stdout)
+        let task = Task { call, via: "helper", command: step, class, start, permit };
+        self.perform(task).map(|output| output.stdout)
     }
 }
 

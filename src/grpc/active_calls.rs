@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use log::Level;
 use parking_lot::{Condvar, Mutex};
@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::dispatch::{Bulkhead, Progress};
 use crate::error::Error;
 use crate::grpc::status;
+use crate::metrics;
 
 /// A call that runs longer than this is logged with the step it is in, again and again.
 const SLOW: Duration = Duration::from_secs(30);
@@ -32,10 +33,11 @@ pub struct ActiveCalls {
     wake: Condvar,
 }
 
-/// A call, and how often it has been reported as slow.
+/// A call, when it came in, and how often it has been reported as slow.
 #[derive(Debug)]
 struct Watched {
     call: Progress,
+    came: SystemTime,
     reports: u32,
 }
 
@@ -48,25 +50,28 @@ impl Default for ActiveCalls {
 impl ActiveCalls {
     /// Adds a call that came in.
     pub fn began(&self, call: &Progress) {
-        self.calls.lock().insert(call.id(), Watched { call: call.clone(), reports: 0 });
+        let watched = Watched { call: call.clone(), came: SystemTime::now(), reports: 0 };
+        self.calls.lock().insert(call.id(), watched);
+        metrics::touch();
     }
 
-    /// Removes a call that was answered, and logs a line: number, method, volume, outcome, milliseconds.
+    /// Removes a call that was answered, counts it, and logs a line: number, method, volume, outcome,
+    /// milliseconds.
     pub fn ended(&self, call: &Progress, outcome: Result<(), &Error>) {
         self.calls.lock().remove(&call.id());
         let (id, method, subject) = (call.id(), call.method(), call.subject());
-        let milliseconds = call.age().as_secs_f64() * 1000.0;
+        let age = call.age();
+        let (milliseconds, rpc) = (age.as_secs_f64() * 1000.0, method.rsplit('/').next().unwrap_or(method));
+        let code = outcome.map_or_else(|error| status::name(error.kind()), |()| "OK");
+        metrics::count(&metrics::CALLS, &[rpc, code]);
+        metrics::observe(&metrics::CALL_SECONDS, &[rpc], age);
         match outcome {
             Ok(()) if is_quick(method) => log::debug!("{id} {method} {subject} OK {milliseconds:.1} ms"),
             Ok(()) => log::info!("{id} {method} {subject} OK {milliseconds:.1} ms"),
             Err(error) => {
                 let level =
                     if error.kind() == crate::error::Kind::Internal { Level::Error } else { Level::Warn };
-                log::log!(
-                    level,
-                    "{id} {method} {subject} {} {milliseconds:.1} ms: {error}",
-                    status::name(error.kind())
-                );
+                log::log!(level, "{id} {method} {subject} {code} {milliseconds:.1} ms: {error}");
             }
         }
     }
@@ -74,6 +79,11 @@ impl ActiveCalls {
     /// How many calls are in progress.
     pub fn in_progress(&self) -> usize {
         self.calls.lock().len()
+    }
+
+    /// When the oldest call in progress came in.
+    pub fn oldest(&self) -> Option<SystemTime> {
+        self.calls.lock().values().next().map(|watched| watched.came)
     }
 
     /// How many calls in progress belong to this bulkhead, and how many there are in all.
@@ -107,7 +117,7 @@ impl ActiveCalls {
     fn slow_calls(&self) -> (Vec<String>, Duration) {
         let mut pause = self.slow;
         let mut lines = Vec::new();
-        for Watched { call, reports } in self.calls.lock().values_mut() {
+        for Watched { call, reports, .. } in self.calls.lock().values_mut() {
             let age = call.age();
             if age >= self.slow * (*reports + 1) {
                 *reports = (age.as_nanos() / self.slow.as_nanos()) as u32;

@@ -133,6 +133,11 @@ impl JournalFile {
         Ok(())
     }
 
+    /// The bytes of the lines, and of the room that the disk keeps behind them.
+    pub(super) fn size(&self) -> (u64, u64) {
+        (self.end, self.kept.saturating_sub(self.end))
+    }
+
     /// R, if the file is much longer than its content.
     pub(super) fn rewrite_if_due(&mut self, entries: &Entries) -> Result<(), WriteFailure> {
         if self.end <= self.rewrite_at {

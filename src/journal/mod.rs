@@ -141,6 +141,8 @@ pub struct Journal {
 #[derive(Default)]
 struct Content {
     entries: Entries,
+    /// The size of the file after the last write.
+    size: (u64, u64),
     /// Changes that are visible and not written yet.
     notes: Vec<Change>,
     failure: Option<Error>,
@@ -155,7 +157,7 @@ impl Journal {
     /// The disk failed, the journal is damaged, or a later version has written it.
     pub fn open(disk: Arc<dyn Disk>, on_failure: impl Fn(&Error) + Send + Sync + 'static) -> Result<Self> {
         let (file, entries) = JournalFile::open(disk)?;
-        let content = Content { entries, ..Content::default() };
+        let content = Content { entries, size: file.size(), ..Content::default() };
         Ok(Self { file: Mutex::new(file), content: RwLock::new(content), on_failure: Box::new(on_failure) })
     }
 
@@ -195,6 +197,11 @@ impl Journal {
         of_table.map(|((_, key), value)| (key.clone(), value.clone())).collect()
     }
 
+    /// The bytes of the file, and of the room that the disk keeps behind them.
+    pub fn size(&self) -> (u64, u64) {
+        self.content.read().size
+    }
+
     /// Why the journal failed, if it did. What is in memory can still be read.
     pub fn poisoned(&self) -> Option<Error> {
         self.content.read().failure.clone()
@@ -211,7 +218,9 @@ impl Journal {
             (line::encode(content.notes.iter().chain(changes)), content.notes.len())
         };
         let Some(line) = line else { return Ok(()) };
-        file.append(&line, room).map_err(|failure| self.failed(failure))?;
+        let appended = file.append(&line, room);
+        self.content.write().size = file.size();
+        appended.map_err(|failure| self.failed(failure))?;
         let mut content = self.content.write();
         content.notes.drain(..noted);
         // A note that was made meanwhile is later than this call.
@@ -220,6 +229,7 @@ impl Journal {
         apply(entries, notes);
         drop(content);
         let rewritten = file.rewrite_if_due(&self.content.read().entries);
+        self.content.write().size = file.size();
         // `content` is unlocked again: a failure is recorded in it.
         rewritten.map_err(|failure| self.failed(failure))
     }

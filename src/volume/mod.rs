@@ -35,6 +35,7 @@ use crate::volume::lock_keys::LockSet;
 pub use crate::backend::Fault;
 pub use controller::inspect::Verdict;
 pub use controller::list::Listed;
+pub use node::looks::Looks;
 pub use node::stats::{Amount, Usage};
 pub use target::{SnapshotTarget, Target, VolumeTarget};
 
@@ -48,6 +49,8 @@ pub struct Operations {
     pub journal: Arc<Journal>,
     /// System calls that may have to wait for storage.
     pub kernel: Kernel,
+    /// The conditions of volumes on this node.
+    pub looks: Looks,
     /// Programs that are run.
     pub runner: Arc<dyn Runner>,
     /// Jobs in the background.

@@ -59,6 +59,7 @@ impl Scene {
             backends: Backends::new(vec![Arc::new(rbd)]),
             journal: Arc::new(Journal::open(Arc::new(RamDisk::default()), |_| {}).unwrap()),
             kernel: Kernel::new(Arc::new(FakeHelper::default())),
+            looks: Default::default(),
             runner,
             jobs: Arc::default(),
             layout: Layout::new(&config),

@@ -29,6 +29,7 @@ mod journals;
 mod life;
 mod lists;
 mod manual;
+mod metrics;
 mod mount_flags;
 mod mounts;
 mod names;

@@ -16,6 +16,8 @@ PACKAGES = {
     "ceph-mon": "ceph-mon", "ceph-mgr": "ceph-mgr", "ceph-osd": "ceph-osd", "ceph-mds": "ceph-mds", "ceph": "ceph-common", "rbd": "ceph-common",
     "rbd-nbd": "rbd-nbd", "ceph-fuse": "ceph-fuse", "rbd-mirror": "rbd-mirror", "ip": "iproute2", "qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static", "mandoc": "mandoc", "depmod": "kmod",
 }
+# What only tests that are random, long or rare use.
+RARE = {"promtool": "prometheus"}
 CRASH_POINTS = ["--features", "crash-points"]
 
 
@@ -55,7 +57,7 @@ class Steps:
         """As for a change that is to go in."""
         look_at_the_text()
         self.step("format", 300, CARGO, "fmt", "--check")
-        self.fetch()
+        self.fetch(with_rare=os.environ["TESTS"] == "full")
         self.step("clippy", 1800, CARGO, "clippy", "--all-targets", *CRASH_POINTS, "--", "-D", "warnings")
         # What is not run by default is looked at only when it is named.
         self.step("clippy of named tests", 900, CARGO, "clippy", "--test", "*", *CRASH_POINTS, "--", "-D", "warnings")
@@ -66,12 +68,13 @@ class Steps:
 
     def for_some(self):
         """For single tests: quicker, as the program is not optimized as a whole."""
-        self.fetch()
+        self.fetch(with_rare=True)
         self.build_tests()
         put(PROGRAMS / "cephlet-crashing", PROGRAMS / "cephlet")
 
-    def fetch(self):
-        if packages := sorted({package for tool, package in PACKAGES.items() if not shutil.which(tool)}):
+    def fetch(self, with_rare):
+        wanted = PACKAGES | RARE if with_rare else PACKAGES
+        if packages := sorted({package for tool, package in wanted.items() if not shutil.which(tool)}):
             os.environ["DEBIAN_FRONTEND"] = "noninteractive"
             self.from_the_network("package lists", 600, "apt-get", "update", "-qq")
             install = ["apt-get", "install", "-qq", "-y", "--no-install-recommends"]

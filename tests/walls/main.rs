@@ -51,7 +51,7 @@ fn only_one_module_names_grpc_codes() {
 
 /// The modules that each module knows. Dependencies point right: `grpc → volume → { backend, journal } → {
 /// kernel, exec, sys }`, and all of these know `dispatch`; a module that is not in the list knows no other.
-const KNOWS: [(&str, &[&str]); 17] = [
+const KNOWS: [(&str, &[&str]); 18] = [
     (
         "backend",
         &[
@@ -64,6 +64,7 @@ const KNOWS: [(&str, &[&str]); 17] = [
             "ids",
             "jobs",
             "kernel",
+            "metrics",
             "node_name",
             "secrets",
             "spelling",
@@ -90,6 +91,7 @@ const KNOWS: [(&str, &[&str]); 17] = [
             "kernel",
             "layout",
             "logging",
+            "metrics",
             "node_name",
             "notify",
             "signals",
@@ -99,14 +101,15 @@ const KNOWS: [(&str, &[&str]); 17] = [
         ],
     ),
     ("dispatch", &["clock", "error"]),
-    ("exec", &["dispatch", "error", "secrets", "sys"]),
-    ("grpc", &["backend", "csi", "dispatch", "error", "secrets", "sys", "volume"]),
+    ("exec", &["dispatch", "error", "metrics", "secrets", "sys"]),
+    ("grpc", &["backend", "csi", "dispatch", "error", "metrics", "secrets", "sys", "volume"]),
     ("ids", &["error", "sys"]),
     ("jobs", &["dispatch", "error"]),
     ("journal", &["error", "sys"]),
     ("kernel", &["base64", "dispatch", "error", "exec", "secrets", "sys"]),
     ("layout", &["config", "node_name"]),
     ("logging", &["clock"]),
+    ("metrics", &["sys"]),
     ("node_name", &["error", "sys"]),
     ("topology", &["csi", "files"]),
     (

@@ -74,10 +74,12 @@ impl Operations {
             return Ok(None);
         }
         // A fault of the device is the cause of a fault of its file system, so it comes first.
-        match backend.node().condition(call, &volume.id_here())? {
-            None => self.fault_here(volume),
-            found => Ok(found),
-        }
+        let found = match backend.node().condition(call, &volume.id_here())? {
+            None => self.fault_here(volume)?,
+            found => found,
+        };
+        self.note_look(id, &found);
+        Ok(found)
     }
 }
 

@@ -5,6 +5,7 @@ mod expand;
 mod fault;
 mod filesystem;
 mod health;
+pub(crate) mod looks;
 mod lost;
 pub(crate) mod mounts;
 mod owner;

@@ -297,7 +297,10 @@ impl Operations {
     /// if the journal's disk is full.
     pub(crate) fn remember_less(&self, id: &VolumeId, record: &NodeRecord) -> Result<()> {
         let change = match record.says_nothing() {
-            true => Change::remove(Table::Volumes, self.record_key(id)),
+            true => {
+                self.looks.forget(&self.record_key(id));
+                Change::remove(Table::Volumes, self.record_key(id))
+            }
             false => record.to_change(self.record_key(id))?,
         };
         self.journal.write_for_removal(&[change])

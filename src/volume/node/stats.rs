@@ -41,6 +41,12 @@ impl Operations {
 
     /// The usage of a volume at a path where it is staged or published.
     pub(crate) fn usage_at(&self, volume: &OnNode<'_>, path: &str) -> Result<Usage> {
+        let usage = self.look_at(volume, path)?;
+        self.note_look(volume.id, &usage.condition);
+        Ok(usage)
+    }
+
+    fn look_at(&self, volume: &OnNode<'_>, path: &str) -> Result<Usage> {
         let OnNode { call, backend, .. } = *volume;
         let (record, attached) = (volume.record_at(path)?, volume.attachment()?);
         let of_storage = || backend.node().condition(call, &volume.id_here());

@@ -28,6 +28,7 @@ use crate::clusters::Clusters;
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::Class;
+use crate::metrics;
 use crate::secrets::Secrets;
 use crate::sys::address;
 
@@ -84,7 +85,9 @@ fn ask(
     let cluster = format!("ask cluster {:?} whom it has shut out", monitors.access.cluster.name);
     let output =
         monitors.ask(class, &Vec::from_iter(commands)).map_err(|failure| failure.into_error(cluster))?;
-    Ok((ClusterMap::read(&output)?, output.stderr_tail))
+    let map = ClusterMap::read(&output)?;
+    metrics::set(&metrics::FENCES, &[&monitors.access.cluster.name], map.fences().count() as u64);
+    Ok((map, output.stderr_tail))
 }
 
 impl Fencing for Fences {

@@ -12,6 +12,7 @@ use crate::backend::ceph::{Failure, read_all};
 use crate::clock::timestamp;
 use crate::error::{Error, Result};
 use crate::exec::{Class, Output};
+use crate::metrics;
 
 /// How many years a client is shut out.
 const YEARS: u32 = 10;
@@ -129,6 +130,7 @@ impl Door<'_> {
             return Ok(());
         }
         self.shut_out(address, YEARS)?;
+        metrics::count(&metrics::CLIENTS_SHUT_OUT, &[&self.access.cluster.name]);
         match is_shut_out()? {
             true => Ok(()),
             false => Err(Error::unavailable(format!(

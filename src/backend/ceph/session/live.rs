@@ -17,6 +17,7 @@ use super::wire::{self, Answer, Forget, Hello, PROTOCOL, Question, Reach, Reques
 use crate::backend::ceph::ClusterAccess;
 use crate::dispatch::Call;
 use crate::exec::Resident;
+use crate::metrics;
 use crate::sys::crash;
 
 /// How long a session may take to send its first message.
@@ -233,6 +234,7 @@ impl Live {
         let was_asked = self.waiting.lock().take().is_some_and(|waiting| !waiting.is_empty());
         let said = process.end(Instant::now() + END);
         if was_asked {
+            metrics::count(&metrics::SESSION_DEATHS, &[]);
             let said = last_words(&said).unwrap_or_else(|| String::from("it said nothing"));
             warn!("the session with Ceph clusters died with requests under way: {said}");
         }

@@ -29,7 +29,8 @@ use self::wire::{Answer, Question};
 use crate::backend::ceph::ClusterAccess;
 use crate::backend::ceph::monitor::Command;
 use crate::dispatch::Call;
-use crate::exec::{Class, Cmd, CommandError, Output, Processes, Script, Why};
+use crate::exec::{Class, Cmd, CommandError, Output, Processes, Script, Why, count_command};
+use crate::metrics;
 
 /// The program.
 const PROGRAM: &str = include_str!("session.py");
@@ -176,7 +177,7 @@ impl Session {
         }
         let begun = Instant::now();
         let change = (class == Class::Change).then_some(call);
-        let why = match live.ask((access, change), question, begun + limit) {
+        let outcome = match live.ask((access, change), question, begun + limit) {
             Ok((Answer { status: None, said, .. }, _)) => {
                 if !said.is_empty() {
                     warn!("the session does not serve `{step}`: {said}");
@@ -187,17 +188,18 @@ impl Session {
                 let (call, took) = (call.id(), begun.elapsed().as_millis());
                 debug!("call {call}: `{step}` took {took} ms in the session");
                 match status {
-                    0 => return Some(Ok(Output { stdout, stderr_tail: said })),
-                    status => Why::Failed { status, stdout, stderr_tail: said },
+                    0 => Ok(Output { stdout, stderr_tail: said }),
+                    status => Err(Why::Failed { status, stdout, stderr_tail: said }),
                 }
             }
             Err(NoAnswer::NotSent) => return None,
             // The tool asks the question again.
             Err(NoAnswer::Died) if class != Class::Change => return None,
-            Err(NoAnswer::Died) => Why::Died,
-            Err(NoAnswer::Late) => Why::NoAnswer(begun.elapsed()),
+            Err(NoAnswer::Died) => Err(Why::Died),
+            Err(NoAnswer::Late) => Err(Why::NoAnswer(begun.elapsed())),
         };
-        Some(Err(why.of(step)))
+        count_command("session", Some(&access.bulkhead), &outcome);
+        Some(outcome.map_err(|why| why.of(step)))
     }
 
     /// The running session, or a new one; None if a session cannot run now.
@@ -244,6 +246,7 @@ impl Session {
             text: PROGRAM,
             environment: &[("MALLOC_ARENA_MAX", "1")],
         };
+        metrics::count(&metrics::SESSION_STARTS, &[]);
         let started = self.processes.start_resident(script, lock).map_err(|error| error.to_string());
         let greeted = started.and_then(|started| Live::greet(started, idle));
         greeted.map_err(|why| format!("{}: {why}", self.interpreter.display()))
