@@ -1,7 +1,9 @@
 //! The commands: what each takes, in the order in which the help shows them.
 
 use crate::cli::syntax::{Action, Command, Opt, SNAPSHOT, VOLUME, flag, option, repeated};
-use crate::cli::{fence, identity, node, publish, replication, settings, snapshot, volume};
+use crate::cli::{
+    completion, fence, identity, node, publish, replication, settings, snapshot, values, volume,
+};
 
 const SECRETS: Opt = option("secrets", "FILE", "credentials as lines of KEY=VALUE; - reads standard input");
 const MUTABLE: Opt = repeated("mutable", "KEY=VALUE", "a setting that can be changed later; may be repeated");
@@ -10,9 +12,9 @@ const FILE_SYSTEM: Opt = option(
     "fs",
     "TYPE",
     "file system: ext4, xfs or btrfs; ext2 or ext3 where it is there (default: as created, else ext4)",
-);
-const MODE: Opt = option("mode", "MODE", "access mode (default: single-node-writer)");
-
+)
+.one_of(&["ext4", "xfs", "btrfs", "ext2", "ext3"]);
+const MODE: Opt = option("mode", "MODE", "access mode (default: single-node-writer)").one_of(&values::MODES);
 const CLUSTER: Opt =
     option("cluster", "NAME", "the cluster, by its name in cephlet config (default: the only one)");
 
@@ -31,7 +33,6 @@ name or null, id, size_bytes, context {}, source {kind, id} or null, topology [{
 condition {abnormal, message, reason, status} or null";
 
 const VOLUMES: &str = "an array of volumes, each as in volume create";
-
 const SNAPSHOTS: &str = "an array of snapshots, each as in snapshot show";
 
 const VOLUME_HERE: &str = "\
@@ -309,7 +310,8 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
                 "mode",
                 "MODE",
                 "snapshot (default): in steps; journal: write by write, not mapped by the kernel",
-            ),
+            )
+            .one_of(&["snapshot", "journal"]),
             option("interval", "TIME", "how often a snapshot is copied: 5m, 12h, 1d (default: only at once)"),
             option("start", "TIME", "from which time of the day on: 02:00, 14:00:00-05:00"),
             flag("flatten", "if it is a clone of what is not replicated, copy what they share first"),
@@ -402,4 +404,8 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
         "an array of: id, role (primary, secondary or unknown), and as in replication status",
         Action::Ask(replication::list),
     ),
+    completion::BASH,
+    completion::ZSH,
+    completion::FISH,
+    completion::NAMES,
 ];

@@ -2,7 +2,7 @@
 
 use crate::cli::commands::COMMANDS;
 use crate::cli::failure::STATUSES;
-use crate::cli::syntax::{Action, CLIENT, Command, Opt};
+use crate::cli::syntax::{CLIENT, Command, Opt};
 
 /// What the words of most commands may be.
 const NAMES: &str = "\
@@ -52,7 +52,7 @@ fn on_command(command: &Command) -> String {
     if !lines.is_empty() {
         sections.push(section("options", lines.into_iter()));
     }
-    if matches!(command.action, Action::Ask(_)) {
+    if command.asks() {
         sections.push(section("options of the commands that ask the daemon", CLIENT.iter().map(line)));
     }
     if command.takes_names() {
@@ -101,7 +101,7 @@ mod tests {
             for option in command.options() {
                 assert!(help.contains(&format!("--{}", option.name)), "{}: {}", command.name, option.name);
             }
-            let asks = matches!(command.action, Action::Ask(_));
+            let asks = command.asks();
             assert_eq!(help.contains("--socket PATH"), asks, "{}", command.name);
             assert_eq!(help.contains("With --json: "), asks, "{} documents its JSON", command.name);
         }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use crate::backend::Reason;
 use crate::cli::commands::COMMANDS;
 use crate::cli::failure::STATUSES;
-use crate::cli::syntax::{Action, CLIENT, Command, Opt};
+use crate::cli::syntax::{CLIENT, Command, Opt};
 use crate::config::VARIABLES;
 
 const PAGE: &str = include_str!("../../packaging/man/cephlet.8");
@@ -66,11 +66,11 @@ fn command(command: &'static Command) -> String {
 
 fn commands() -> String {
     let all: String = COMMANDS.iter().map(command).collect();
-    let asks = COMMANDS.iter().any(|it| matches!(it.action, Action::Ask(_)));
+    let asks = COMMANDS.iter().any(Command::asks);
     assert!(asks, "the options of a client belong to some command");
     format!(
-        ".Bl -tag -width Ds\n{all}.El\n.Pp\nEvery command but\n.Cm serve , version\nand\n.Cm node rename\nasks \
-         the daemon, and takes these options too:\n{}",
+        ".Bl -tag -width Ds\n{all}.El\n.Pp\nEvery command but\n.Cm serve , version , node rename\nand those \
+         of\n.Cm completion\nasks the daemon, and takes these options too:\n{}",
         options(CLIENT.iter())
     )
 }

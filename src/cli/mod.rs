@@ -6,6 +6,7 @@
 //! status.
 
 mod commands;
+mod completion;
 mod condition;
 mod failure;
 #[cfg(test)]
@@ -67,6 +68,7 @@ fn perform(parsed: Parsed) -> CliResult<ExitCode> {
     match command.action {
         Action::Serve => Ok(daemon::run(&settings::load(Role::Daemon)?)),
         Action::Version => print(concat!("cephlet ", env!("CARGO_PKG_VERSION"), "\n")),
+        Action::Complete(script) => print(&script(COMMANDS)),
         Action::Do(work) => print(&work(&given)?),
         Action::Ask(ask) => {
             let report = match given.has("check") {

@@ -23,6 +23,8 @@ pub struct Opt {
     pub name: &'static str,
     /// The name of its value in the help; None for a flag.
     pub value: Option<&'static str>,
+    /// All that its value can be; empty if that is no list.
+    pub values: &'static [&'static str],
     /// It may be given more than once.
     pub repeated: bool,
     /// What it does, in a few words.
@@ -36,7 +38,9 @@ pub enum Action {
     Serve,
     /// Show this program's version.
     Version,
-    /// Work on the directories of the daemon while it is stopped; returns the text to print.
+    /// Make text of the table of commands, and print it.
+    Complete(fn(&'static [Command]) -> String),
+    /// Work that takes no options of a client; returns the text to print.
     Do(fn(&Given) -> CliResult<String>),
     /// Ask the daemon.
     Ask(fn(&dyn Plugin, &Given) -> CliResult<Report>),
@@ -61,19 +65,27 @@ pub struct Command {
     pub action: Action,
 }
 
+impl Opt {
+    /// The same with a list of all that its value can be.
+    pub const fn one_of(mut self, values: &'static [&'static str]) -> Self {
+        self.values = values;
+        self
+    }
+}
+
 /// A flag.
 pub const fn flag(name: &'static str, about: &'static str) -> Opt {
-    Opt { name, value: None, repeated: false, about }
+    Opt { name, value: None, values: &[], repeated: false, about }
 }
 
 /// An option with a value.
 pub const fn option(name: &'static str, value: &'static str, about: &'static str) -> Opt {
-    Opt { name, value: Some(value), repeated: false, about }
+    Opt { name, value: Some(value), values: &[], repeated: false, about }
 }
 
 /// An option with a value that may be given more than once.
 pub const fn repeated(name: &'static str, value: &'static str, about: &'static str) -> Opt {
-    Opt { name, value: Some(value), repeated: true, about }
+    Opt { name, value: Some(value), values: &[], repeated: true, about }
 }
 
 /// The options of every command that asks the daemon.
@@ -94,6 +106,11 @@ impl Command {
     /// Whether it takes a volume or a snapshot.
     pub fn takes_names(&self) -> bool {
         self.words.iter().any(|word| [VOLUME, SNAPSHOT].contains(word))
+    }
+
+    /// Whether it asks the daemon, and so takes [`CLIENT`]'s options.
+    pub fn asks(&self) -> bool {
+        matches!(self.action, Action::Ask(_))
     }
 
     /// Its own options, and [`PLACE`].
@@ -286,7 +303,7 @@ impl Reading {
         if let Some(missing) = command.words.get(self.given.words.len()) {
             return Err(self.usage(format!("{missing} is missing")));
         }
-        let asks = matches!(command.action, Action::Ask(_));
+        let asks = command.asks();
         if let Some((name, _)) =
             self.given.options.iter().find(|(name, _)| !asks && CLIENT.iter().any(|it| it.name == *name))
         {

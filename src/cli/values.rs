@@ -62,11 +62,22 @@ pub fn date(time: &Timestamp) -> Option<String> {
     UNIX_EPOCH.checked_add(since).map(rfc3339)
 }
 
+/// The names of all access modes.
+pub const MODES: [&str; Mode::WORDS.len()] = {
+    let mut names = [""; Mode::WORDS.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = Mode::WORDS[at].1;
+        at += 1;
+    }
+    names
+};
+
 /// An access mode; single-node-writer if none was given.
 pub fn mode(given: &Given) -> CliResult<Mode> {
     let Some(name) = given.value("mode") else { return Ok(Mode::SingleNodeWriter) };
-    let names = || Mode::WORDS.map(|(_, word)| word).join(", ");
-    Mode::from_word(name).ok_or_else(|| CliError::usage(format!("--mode {name}: the modes are {}", names())))
+    let refused = || CliError::usage(format!("--mode {name}: the modes are {}", MODES.join(", ")));
+    Mode::from_word(name).ok_or_else(refused)
 }
 
 /// The pairs that a repeated option gives.

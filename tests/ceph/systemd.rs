@@ -1,4 +1,6 @@
-//! The unit as an administrator installs it, in a VM whose process 1 is systemd.
+//! The unit as an administrator installs it without a package, in a VM whose process 1 is systemd.
+
+mod packages;
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +11,7 @@ use crate::support::{LONG_PATIENCE, await_that, binary, cluster};
 const TARGET: &str = "/srv/web";
 const FILE: &str = "/srv/web/file";
 
-/// Installs what README says, with the cluster in /etc/ceph, and starts the unit.
+/// Installs what the daemon needs, with the cluster in /etc/ceph, and starts the unit.
 fn install() {
     run("install", &[binary(), "/usr/bin/cephlet"]);
     let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd");
@@ -37,9 +39,12 @@ fn cephlet(arguments: &[&str]) -> String {
     run_within(LONG_PATIENCE, "env", &[&["--unset=CEPHLET_BINARY", "cephlet"], arguments].concat())
 }
 
+fn main_pid() -> String {
+    run("systemctl", &["show", "--property", "MainPID", "--value", "cephlet.service"])
+}
+
 /// Kills the daemon, and waits for the unit to start another.
 fn kill_daemon() {
-    let main_pid = || run("systemctl", &["show", "--property", "MainPID", "--value", "cephlet.service"]);
     let former = main_pid();
     run("systemctl", &["kill", "--kill-whom", "main", "--signal", "KILL", "cephlet.service"]);
     await_that("the unit is active again", || {

@@ -7,7 +7,7 @@ from .suites import PROGRAMS, TESTS
 CHECKOUT = TESTS.parent
 CARGO = str(CHECKOUT / "packaging/cargo")
 PROGRAM = "x86_64-unknown-linux-musl/release/cephlet"
-# Where README installs from, and where packaging/cargo puts what it builds for tests.
+# What packages are made of, and where packaging/cargo puts what it builds for tests.
 SHIPPED, FOR_TESTS = CHECKOUT / "target" / PROGRAM, CHECKOUT / "target/development" / PROGRAM
 # The tools that the tests use, and the Debian package of each.
 PACKAGES = {
@@ -15,9 +15,10 @@ PACKAGES = {
     "systemd-analyze": "systemd", "cmake": "cmake", "make": "make", "cc": "gcc", "readelf": "binutils", "setpriv": "util-linux",
     "ceph-mon": "ceph-mon", "ceph-mgr": "ceph-mgr", "ceph-osd": "ceph-osd", "ceph-mds": "ceph-mds", "ceph": "ceph-common", "rbd": "ceph-common",
     "rbd-nbd": "rbd-nbd", "ceph-fuse": "ceph-fuse", "rbd-mirror": "rbd-mirror", "ip": "iproute2", "qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static", "mandoc": "mandoc", "depmod": "kmod",
+    "rpm": "rpm", "rpmbuild": "rpm",
 }
-# What only tests that are random, long or rare use.
-RARE = {"promtool": "prometheus"}
+# Those that are not used before each change.
+RARE_PACKAGES = {"fish": "fish", "lintian": "lintian", "promtool": "prometheus", "zsh": "zsh"}
 CRASH_POINTS = ["--features", "crash-points"]
 
 
@@ -57,7 +58,7 @@ class Steps:
         """As for a change that is to go in."""
         look_at_the_text()
         self.step("format", 300, CARGO, "fmt", "--check")
-        self.fetch(with_rare=os.environ["TESTS"] == "full")
+        self.fetch(RARE_PACKAGES if os.environ["TESTS"] == "full" else {})
         self.step("clippy", 1800, CARGO, "clippy", "--all-targets", *CRASH_POINTS, "--", "-D", "warnings")
         # What is not run by default is looked at only when it is named.
         self.step("clippy of named tests", 900, CARGO, "clippy", "--test", "*", *CRASH_POINTS, "--", "-D", "warnings")
@@ -68,13 +69,12 @@ class Steps:
 
     def for_some(self):
         """For single tests: quicker, as the program is not optimized as a whole."""
-        self.fetch(with_rare=True)
+        self.fetch(RARE_PACKAGES)
         self.build_tests()
         put(PROGRAMS / "cephlet-crashing", PROGRAMS / "cephlet")
 
-    def fetch(self, with_rare):
-        wanted = PACKAGES | RARE if with_rare else PACKAGES
-        if packages := sorted({package for tool, package in wanted.items() if not shutil.which(tool)}):
+    def fetch(self, rare):
+        if packages := sorted({package for tool, package in {**PACKAGES, **rare}.items() if not shutil.which(tool)}):
             os.environ["DEBIAN_FRONTEND"] = "noninteractive"
             self.from_the_network("package lists", 600, "apt-get", "update", "-qq")
             install = ["apt-get", "install", "-qq", "-y", "--no-install-recommends"]
@@ -105,7 +105,7 @@ class Steps:
 
 
 def refuse_crash_points():
-    """README installs what packaging/build made, whatever was built for tests since."""
+    """Packages have what packaging/build made, whatever was built for tests since."""
     if SHIPPED.exists() and b"CEPHLET_CRASH_AT" in SHIPPED.read_bytes():
         raise Stop(f"tests/run: {SHIPPED} has crash points, so packaging/build has not made it: remove it")
 

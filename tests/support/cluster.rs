@@ -268,7 +268,7 @@ pub fn stand_still_while(variables: &[(&str, &str)], command: &[&str]) {
 
 /// Runs a command where the daemons of the clusters are: here, or on the machine that this VM runs on.
 #[track_caller]
-fn outside(command: &[&str]) {
+pub fn outside(command: &[&str]) {
     match control() {
         Some(control) => tell(&control, ["outside"].into_iter().chain(command.iter().copied())),
         None => drop(run(command[0], &command[1..])),

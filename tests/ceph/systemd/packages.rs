@@ -1,0 +1,110 @@
+//! The package for Debian, while a volume is mounted: it comes, is replaced, goes, and comes back.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use super::{cephlet, main_pid, systemctl};
+use crate::support::cluster::outside;
+use crate::support::machine::{exists, is_mounted, run, run_within, text};
+use crate::support::{LONG_PATIENCE, binary, cluster};
+
+const TARGET: &str = "/srv/packaged";
+const FILE: &str = "/srv/packaged/file";
+const STATE: &str = "/var/lib/cephlet";
+const SETTINGS: &str = "/etc/cephlet/cephlet.env";
+
+/// The package of a version, built on the machine that this VM runs on, in the one folder that both see.
+fn package(version: &str) -> String {
+    let (script, into) = (format!("{}/packaging/deb", env!("CARGO_MANIFEST_DIR")), cluster().dir());
+    outside(&[&script, "--program", binary(), "--version", version, "--into", text(into)]);
+    format!("{}/cephlet_{version}-1_amd64.deb", into.display())
+}
+
+fn dpkg(arguments: &[&str]) -> String {
+    run_within(LONG_PATIENCE, "dpkg", arguments)
+}
+
+fn state() -> String {
+    run("systemctl", &["show", "--property", "ActiveState", "--value", "cephlet.service"])
+}
+
+/// The volume is mounted, with what was written to it.
+#[track_caller]
+fn stays(after: &str) {
+    assert!(is_mounted(Path::new(TARGET)), "after {after} nothing is mounted");
+    assert_eq!(fs::read_to_string(FILE).expect("read"), "written", "{after}");
+}
+
+/// With a machine that starts what is installed, and files from which loop devices can read directly.
+fn prepare() {
+    if exists(Path::new("/usr/sbin/policy-rc.d")) {
+        fs::remove_file("/usr/sbin/policy-rc.d").expect("remove it");
+    }
+    fs::create_dir_all(format!("{STATE}/local")).expect("make the directory");
+    run("mount", &["-t", "tmpfs", "-o", "size=1g,mode=0700", "tmpfs", &format!("{STATE}/local")]);
+}
+
+fn installed_and_used(package: &str) -> File {
+    dpkg(&["--install", package]);
+    assert_eq!(state(), "active");
+    assert_eq!(run("systemctl", &["is-enabled", "cephlet.service"]), "enabled");
+    cephlet(&["volume", "create", "web", "--size", "64M", "--parameter", "backend=local"]);
+    cephlet(&["volume", "publish", "web", TARGET]);
+    fs::write(FILE, "written").expect("write");
+    File::open(FILE).expect("open")
+}
+
+fn upgraded(package: &str) {
+    let former = main_pid();
+    let mut settings = OpenOptions::new().append(true).open(SETTINGS).expect("open the settings");
+    writeln!(settings, "CEPHLET_LOG=debug").expect("change the settings");
+    dpkg(&["--install", package]);
+    assert_eq!(state(), "active");
+    assert_ne!(main_pid(), former, "the former daemon is at work still");
+    assert!(fs::read_to_string(SETTINGS).expect("read").ends_with("\nCEPHLET_LOG=debug\n"));
+    stays("an upgrade");
+    cephlet(&["volume", "expand", "web", "--size", "128M"]);
+
+    systemctl("stop");
+    dpkg(&["--install", package]);
+    assert_eq!(state(), "inactive", "what was stopped is started by an upgrade");
+    systemctl("start");
+}
+
+fn removed_and_purged() {
+    let said = dpkg(&["--remove", "cephlet"]);
+    assert!(said.contains("stay mounted") && said.contains(&format!("\n  {TARGET}")), "{said}");
+    assert!(!exists(Path::new("/usr/bin/cephlet")) && exists(Path::new(SETTINGS)), "{said}");
+    assert_eq!(state(), "inactive");
+    stays("a removal");
+    let said = dpkg(&["--purge", "cephlet"]);
+    assert!(said.contains("/var/lib/cephlet stays"), "{said}");
+    assert!(!exists(Path::new("/etc/cephlet")), "{said}");
+    stays("a purge");
+}
+
+#[test]
+#[ignore = "a VM of its own: tests/run --full"]
+fn a_volume_outlives_every_change_of_the_package() {
+    prepare();
+    let (old, new) = (package("0.0.1"), package("99.0.0"));
+    let open = installed_and_used(&old);
+    upgraded(&new);
+    removed_and_purged();
+
+    dpkg(&["--install", &new]);
+    stays("an installation");
+    assert!(cephlet(&["volume", "show", "web"]).contains(TARGET));
+    drop(open);
+    cephlet(&["volume", "unpublish", "web", TARGET]);
+    assert!(!is_mounted(Path::new(TARGET)));
+    cephlet(&["volume", "delete", "web"]);
+
+    // A start writes the journal anew: nothing is left to keep.
+    systemctl("restart");
+    dpkg(&["--remove", "cephlet"]);
+    run("umount", &[&format!("{STATE}/local")]);
+    let said = dpkg(&["--purge", "cephlet"]);
+    assert!(!exists(Path::new(STATE)), "{said}");
+}
