@@ -84,6 +84,13 @@ impl Error {
         Self::new(Kind::BadToken, text)
     }
 
+    /// The refusal of a volume whose deletion would free nothing, because these snapshots need its storage.
+    pub fn needed_by(snapshots: &[&str]) -> Self {
+        let names = snapshots.join(", ");
+        let text = format!("its storage cannot be freed, it has the snapshots {names}: delete them first");
+        Self::new(Kind::HasSnapshots, text)
+    }
+
     /// The same error with its cause attached.
     #[must_use]
     pub fn caused_by(mut self, cause: Cause) -> Self {

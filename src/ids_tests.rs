@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used)]
+use super::digits::{is_drawn, key};
 use super::*;
 
 fn place() -> Place {

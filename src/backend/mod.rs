@@ -162,8 +162,8 @@ pub trait Volumes {
         self.find(call, id, secrets)
     }
 
-    /// Up to `limit` volumes (0: all) whose keys follow `after`. `unlisted` decides about each place that cannot
-    /// be listed: a list without the volumes of that place would say that they are gone.
+    /// Up to `limit` volumes (0: all) whose keys follow `after`. `unlisted` decides about each place that
+    /// cannot be listed: a list without the volumes of that place would say that they are gone.
     fn list(
         &self,
         call: &Call,

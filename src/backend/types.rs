@@ -249,14 +249,6 @@ pub struct Deletion<'a> {
     pub secrets: &'a Secrets,
 }
 
-/// The refusal of a volume whose deletion would free nothing, because these snapshots need its storage.
-pub(crate) fn needed_by(snapshots: &[&str]) -> Error {
-    let names = snapshots.join(", ");
-    Error::has_snapshots(format!(
-        "its storage cannot be freed, it has the snapshots {names}: delete them first"
-    ))
-}
-
 /// Whether there was anything to delete. Each protocol decides what an absent object means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {

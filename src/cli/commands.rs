@@ -1,11 +1,11 @@
 //! The commands: what each takes, in the order in which the help shows them.
 
 use crate::cli::syntax::{Action, Command, Opt, SNAPSHOT, VOLUME, flag, option, repeated};
+use crate::cli::values::SECRETS;
 use crate::cli::{
     completion, fence, identity, node, publish, replication, settings, snapshot, values, volume,
 };
 
-const SECRETS: Opt = option("secrets", "FILE", "credentials as lines of KEY=VALUE; - reads standard input");
 const MUTABLE: Opt = repeated("mutable", "KEY=VALUE", "a setting that can be changed later; may be repeated");
 const BLOCK: Opt = flag("block", "as a block device instead of a file system");
 const FILE_SYSTEM: Opt = option(
@@ -15,12 +15,6 @@ const FILE_SYSTEM: Opt = option(
 )
 .one_of(&["ext4", "xfs", "btrfs", "ext2", "ext3"]);
 const MODE: Opt = option("mode", "MODE", "access mode (default: single-node-writer)").one_of(&values::MODES);
-const CLUSTER: Opt =
-    option("cluster", "NAME", "the cluster, by its name in cephlet config (default: the only one)");
-
-const CIDRS: &str = "\
-CIDRS: addresses and networks, separated by commas: 10.0.0.7, 10.1.0.0/24, fd00::/64.";
-
 const SIZES: &str =
     "Sizes are bytes, or a number with K, M, G, T or P: powers of 1024 (10G and 10Gi are both 10 GiB).";
 
@@ -259,48 +253,10 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
         json: "id",
         action: Action::Ask(snapshot::delete),
     },
-    Command {
-        name: "fence add",
-        about: "shut hosts out of a cluster, for good",
-        words: &["CIDRS"],
-        options: &[CLUSTER, flag("allow-self", "also if this host is one of them"), SECRETS],
-        notes: &[
-            CIDRS,
-            "Their reads and writes fail from then on. The addresses of the cluster's own daemons are refused.",
-        ],
-        json: "cluster or null, cidrs []",
-        action: Action::Ask(fence::add),
-    },
-    Command {
-        name: "fence remove",
-        about: "let hosts in again",
-        words: &["CIDRS"],
-        options: &[CLUSTER, SECRETS],
-        notes: &[
-            CIDRS,
-            "Reboot them first, or unmap what they have mapped: the kernel would go on writing what it has kept.",
-        ],
-        json: "cluster or null, cidrs []",
-        action: Action::Ask(fence::remove),
-    },
-    Command {
-        name: "fence list",
-        about: "list what is shut out of a cluster for good",
-        words: &[],
-        options: &[CLUSTER, SECRETS],
-        notes: &[],
-        json: "an array of CIDRs",
-        action: Action::Ask(fence::list),
-    },
-    Command {
-        name: "fence clients",
-        about: "show what has to be fenced to shut this host out",
-        words: &[],
-        options: &[CLUSTER, SECRETS],
-        notes: &["Behind an address translator the cluster sees another address."],
-        json: "an array of: id (of the cluster), addresses []",
-        action: Action::Ask(fence::clients),
-    },
+    fence::ADD,
+    fence::REMOVE,
+    fence::LIST,
+    fence::CLIENTS,
     Command {
         name: "replication enable",
         about: "copy a volume to the other site from now on",

@@ -24,8 +24,7 @@ pub const STATUSES: &[(u8, &str)] = &[
     (5, "it is in use or in the wrong state (FAILED_PRECONDITION)"),
     (
         UNREACHABLE,
-        "no answer: daemon or storage cannot be reached, or time was up (UNAVAILABLE, DEADLINE_EXCEEDED); a list \
-      without the volumes of a cluster that cannot be reached",
+        "no answer, or for a list only a part: unreachable, or time was up (UNAVAILABLE, DEADLINE_EXCEEDED)",
     ),
     (7, "storage is full (RESOURCE_EXHAUSTED)"),
     (8, "another operation is going on: try again (ABORTED)"),

@@ -8,9 +8,65 @@ use serde_json::json;
 use crate::cli::failure::CliResult;
 use crate::cli::plugin::Plugin;
 use crate::cli::report::Report;
-use crate::cli::syntax::Given;
-use crate::cli::values;
+use crate::cli::syntax::{Action, Command, Given, Opt, flag, option};
+use crate::cli::values::{self, SECRETS};
 use crate::grpc::proto::fence as wire;
+
+const CLUSTER: Opt =
+    option("cluster", "NAME", "the cluster, by its name in cephlet config (default: the only one)");
+
+const CIDRS: &str = "\
+CIDRS: addresses and networks, separated by commas: 10.0.0.7, 10.1.0.0/24, fd00::/64.";
+
+/// `cephlet fence add`.
+pub const ADD: Command = Command {
+    name: "fence add",
+    about: "shut hosts out of a cluster, for good",
+    words: &["CIDRS"],
+    options: &[CLUSTER, flag("allow-self", "also if this host is one of them"), SECRETS],
+    notes: &[
+        CIDRS,
+        "Their reads and writes fail from then on. The addresses of the cluster's own daemons are refused.",
+    ],
+    json: "cluster or null, cidrs []",
+    action: Action::Ask(add),
+};
+
+/// `cephlet fence remove`.
+pub const REMOVE: Command = Command {
+    name: "fence remove",
+    about: "let hosts in again",
+    words: &["CIDRS"],
+    options: &[CLUSTER, SECRETS],
+    notes: &[
+        CIDRS,
+        "Reboot them first, or unmap what they have mapped: the kernel would go on writing what it has kept.",
+    ],
+    json: "cluster or null, cidrs []",
+    action: Action::Ask(remove),
+};
+
+/// `cephlet fence list`.
+pub const LIST: Command = Command {
+    name: "fence list",
+    about: "list what is shut out of a cluster for good",
+    words: &[],
+    options: &[CLUSTER, SECRETS],
+    notes: &[],
+    json: "an array of CIDRs",
+    action: Action::Ask(list),
+};
+
+/// `cephlet fence clients`.
+pub const CLIENTS: Command = Command {
+    name: "fence clients",
+    about: "show what has to be fenced to shut this host out",
+    words: &[],
+    options: &[CLUSTER, SECRETS],
+    notes: &["Behind an address translator the cluster sees another address."],
+    json: "an array of: id (of the cluster), addresses []",
+    action: Action::Ask(clients),
+};
 
 /// This host as a cluster sees it.
 #[derive(Debug, Serialize)]

@@ -10,7 +10,7 @@ use protobuf::well_known_types::timestamp::Timestamp;
 
 use crate::cli::failure::{CliError, CliResult};
 use crate::cli::plugin::Plugin;
-use crate::cli::syntax::Given;
+use crate::cli::syntax::{Given, Opt, option};
 use crate::clock::rfc3339;
 use crate::config;
 use crate::error::Error;
@@ -128,6 +128,10 @@ pub fn path_text(path: &Path) -> CliResult<String> {
         path.to_str().ok_or_else(|| CliError::usage(format!("the path {} is not UTF-8", path.display())))?;
     Ok(text.to_string())
 }
+
+/// The option for credentials.
+pub const SECRETS: Opt =
+    option("secrets", "FILE", "credentials as lines of KEY=VALUE; - reads standard input");
 
 /// The secrets of `--secrets`: from a file, or from standard input for `-`. No message ever contains a
 /// secret.

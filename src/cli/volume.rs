@@ -68,11 +68,7 @@ impl Shown {
             size_bytes: volume.capacity_bytes,
             context: sorted(volume.volume_context),
             source: volume.content_source.into_option().and_then(source),
-            topology: volume
-                .accessible_topology
-                .into_iter()
-                .map(|topology| sorted(topology.segments))
-                .collect(),
+            topology: volume.accessible_topology.into_iter().map(|it| sorted(it.segments)).collect(),
             published_nodes,
             condition: condition.into_option().map(Condition::from),
         }

@@ -13,7 +13,6 @@ use crate::grpc::fields::path;
 use crate::grpc::proto::cephlet_operator_v1 as wire;
 use crate::grpc::v1::decode;
 use crate::grpc::v1::encode::volume_entry;
-use crate::ids::VolumeId;
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{FindNamed, Map, NodePublishUnstaged, NodeUnpublish, PageRequest};
 use crate::volume::{Listed, Operations};
@@ -87,12 +86,8 @@ impl wire::Operator for Operator {
         }
         .checked()?;
         caller.run(LockSet::everything(), request, |call, request| {
-            let id = self.operations.find_named(call, request)?;
-            let name = match VolumeId::parse(&request.text) {
-                Some(volume) => self.operations.readable_name(&volume).unwrap_or_default(),
-                None if request.text == id => String::new(),
-                None => request.text.clone(),
-            };
+            let (id, name) = self.operations.find_named(call, request)?;
+            let name = name.unwrap_or_default();
             Ok(wire::FindByNameResponse { id, name, ..Default::default() })
         })
     }

@@ -155,7 +155,7 @@ fn what_is_not_offered_says_so() {
         client.get_plugin_capabilities(&Default::default()).expect("capabilities").capabilities;
     let services: Vec<i32> =
         capabilities.iter().filter(|it| it.has_service()).map(|it| it.service().type_.value()).collect();
-    assert_eq!(services, [1, 2], "controller and accessibility constraints");
+    assert_eq!(services, [1, 2, 5], "controller and accessibility constraints, of snapshots too");
     assert!(capabilities.iter().any(|it| it.has_volume_expansion()));
 }
 

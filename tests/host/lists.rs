@@ -205,10 +205,10 @@ fn what_is_offered_is_what_works() {
     let controller =
         client.controller_get_capabilities(&Default::default()).expect("controller").capabilities;
     let controller: BTreeSet<i32> = controller.iter().map(|it| it.rpc().type_.value()).collect();
-    assert_eq!(controller, (1..=15).collect());
+    assert_eq!(controller, (1..=17).collect());
     let node = client.node_get_capabilities(&Default::default()).expect("node").capabilities;
     let node: BTreeSet<i32> = node.iter().map(|it| it.rpc().type_.value()).collect();
-    assert_eq!(node, (1..=6).collect());
+    assert_eq!(node, (1..=8).collect());
     let info = client.get_plugin_info(&Default::default()).expect("info");
     assert_eq!(
         (info.name.as_str(), info.vendor_version.as_str()),

@@ -1,5 +1,5 @@
-//! The daemon's numbers in a file for Prometheus (cephlet-metrics(7)). The file is written every 15 seconds at
-//! most, so a test may wait that long for the second time.
+//! The daemon's numbers in a file for Prometheus (cephlet-metrics(7)). The file is written every 15 seconds
+//! at most, so a test may wait that long for the second time.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -217,8 +217,9 @@ fn comments_fit_into_a_line() {
 /// - 34 150: CephFS volumes that share a snapshot.
 /// - 34 500: ceph-fuse; dead mounts of CephFS are told and made anew, and silent ones unmounted by force.
 /// - 34 800: volumes and snapshots by their names on the command line.
-/// - 35 000: shells complete command lines.
-const BUDGET: usize = 35_000;
+/// - 36 300: lists with names that go on without a cluster that is away; health as CSI v1.13 has it; numbers
+///   for Prometheus; shells complete command lines.
+const BUDGET: usize = 36_300;
 
 #[test]
 fn the_product_stays_within_its_budget() {

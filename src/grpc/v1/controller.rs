@@ -24,8 +24,8 @@ pub struct Controller {
     pub operations: Arc<Operations>,
 }
 
-/// How long volumes are looked at for a page of their health: each look takes some questions to a cluster, and
-/// an orchestrator waits for an answer some ten seconds.
+/// How long volumes are looked at for a page of their health: each look takes some questions to a cluster,
+/// and an orchestrator waits for an answer some ten seconds.
 const LOOKING: Duration = Duration::from_secs(5);
 
 /// The optional capabilities of the controller. A list without the nodes of some volumes would claim that no

@@ -169,7 +169,7 @@ mod tests {
         let (known, made) = three();
         let scene = Scene::of(known.cluster.clone(), controller_of(&known.cluster, ONE, &["ceph"]));
         harm(&scene, &made[2]);
-        let told = (0..20).find_map(|at| {
+        let told = (1..20).find_map(|at| {
             scene.cluster.fail_at(at, Failure::Before);
             let request = ListHealth {
                 page: PageRequest { max_entries: 0, token: String::new() },

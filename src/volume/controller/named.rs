@@ -11,16 +11,25 @@ use crate::volume::request::FindNamed;
 
 impl Operations {
     /// The name of a volume, if its ID tells it.
-    pub fn readable_name(&self, id: &VolumeId) -> Option<String> {
+    pub(crate) fn readable_name(&self, id: &VolumeId) -> Option<String> {
         let slug = ids::slug_of(&id.object)?;
         ids::is_named(&self.instance, slug, &id.object).then(|| slug.to_string())
     }
 
-    /// The ID of the volume or the snapshot.
+    /// The ID of the volume or the snapshot, and its name, unless an ID was given that does not tell it.
     ///
     /// # Errors
     /// `NotFound`: there is none at the places that were looked at. `Precondition`: several have the name.
-    pub fn find_named(&self, call: &Call, request: &FindNamed) -> Result<String> {
+    pub fn find_named(&self, call: &Call, request: &FindNamed) -> Result<(String, Option<String>)> {
+        let id = self.id_of_named(call, request)?;
+        let name = match VolumeId::parse(&id) {
+            Some(volume) if request.text == id => self.readable_name(&volume),
+            _ => (request.text != id).then(|| request.text.clone()),
+        };
+        Ok((id, name))
+    }
+
+    fn id_of_named(&self, call: &Call, request: &FindNamed) -> Result<String> {
         let FindNamed { text, is_snapshot, parameters } = request;
         if !is_snapshot {
             return Ok(self.volume_named(call, text, parameters)?.to_string());

@@ -52,8 +52,8 @@ impl Operations {
     }
 }
 
-/// Refuses a snapshot that has to be usable from one of `wanted`, if its volume is reachable from none of them.
-/// `reachable` has the topologies from which the volume is; empty for everywhere.
+/// Refuses a snapshot that has to be usable from one of `wanted`, if its volume is reachable from none of
+/// them. `reachable` has the topologies from which the volume is; empty for everywhere.
 fn refuse_out_of_reach(wanted: &[Map], reachable: &[Map]) -> Result<()> {
     let has_all = |from: &Map, way: &Map| way.iter().all(|(key, value)| from.get(key) == Some(value));
     let reaches = |from: &Map| reachable.iter().any(|way| has_all(from, way));

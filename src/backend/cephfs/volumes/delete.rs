@@ -15,8 +15,8 @@ use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::volumes::copy;
 use crate::backend::cephfs::volumes::find::find;
 use crate::backend::cephfs::volumes::share;
-use crate::backend::types::{Deleted, needed_by};
-use crate::error::Result;
+use crate::backend::types::Deleted;
+use crate::error::{Error, Result};
 use crate::ids::{self, VolumeId};
 
 /// Deletes a volume that is not in use, or finishes its deletion.
@@ -52,7 +52,7 @@ fn refuse_snapshots(fs: &Fs<'_>, object: &str) -> Result<()> {
     let snapshots = fs.subvolumes().snapshots(object)?;
     match snapshots.is_empty() {
         true => Ok(()),
-        false => Err(needed_by(&snapshots.iter().map(String::as_str).collect::<Vec<_>>())),
+        false => Err(Error::needed_by(&snapshots.iter().map(String::as_str).collect::<Vec<_>>())),
     }
 }
 

@@ -17,8 +17,8 @@ use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, Place, SnapshotId, VolumeId};
 
-/// Up to `limit` volumes (0: all) whose keys follow `after`. `unlisted` decides about a pool or a cluster that
-/// cannot be listed.
+/// Up to `limit` volumes (0: all) whose keys follow `after`. `unlisted` decides about a pool or a cluster
+/// that cannot be listed.
 pub(crate) fn list(
     context: &Context,
     call: &Call,

@@ -18,7 +18,6 @@ use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
 use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::names::{self, OBJECT_KEY};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed, RemovedByNumber, SnapshotInfo};
-use crate::backend::types::needed_by;
 use crate::error::{Error, Result};
 use crate::jobs::{RETRY, Requeue};
 
@@ -200,5 +199,5 @@ pub(crate) fn refuse_needed(snapshots: &[SnapshotInfo]) -> Result<()> {
     if live.is_empty() {
         return Ok(());
     }
-    Err(needed_by(&live))
+    Err(Error::needed_by(&live))
 }
