@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_has_one_name_whatever_is_done_there() {
+    fn a_cluster_has_one_name_in_all_bulkheads() {
         for (bulkhead, name) in [
             ("main", "main"),
             ("rbd:main", "main"),

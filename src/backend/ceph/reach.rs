@@ -66,7 +66,7 @@ fn ask(monitors: &[Monitor], patience: Duration) -> Receiver<usize> {
             let (address, sender) = (address.clone(), sender.clone());
             let look = move || {
                 if greets(&address, patience).unwrap_or(false) {
-                    // Nobody receives an answer that is late.
+                    // The receiver of a late answer is gone.
                     let _ = sender.send(number);
                 }
             };

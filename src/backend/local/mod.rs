@@ -233,7 +233,7 @@ impl Backend for Local {
     }
 
     fn storage_faults(&self, call: &Call) -> Vec<Fault> {
-        // Nobody waits for the end of a look that hangs, and another look would hang as well.
+        // A look that hangs is not awaited, and another one would hang as well.
         if self.is_looked_at.swap(true, Ordering::AcqRel) {
             return vec![Reason::StorageSilent.into()];
         }

@@ -1,7 +1,7 @@
 # Completion of cephlet for bash, as `cephlet completion bash` prints it.
 
 # Sets `names`, `words` and `options` for a command or a group of commands. A word, and what follows an option and `=`, is what is
-# completed: VOLUME, PATH, FILE, another word in capital letters for what nobody can guess, else all values, separated by commas.
+# completed: VOLUME, PATH, FILE, another word in capital letters for free text, else all values, separated by commas.
 _cephlet_command() {
   names=() words=()
   case $1 in

@@ -62,7 +62,7 @@ fn found_within(patience: Duration, looks: impl Iterator<Item = (&'static str, L
     for (name, look) in looks {
         silent.insert(name);
         let sender = sender.clone();
-        // Nobody receives an answer that is late.
+        // The receiver of a late answer is gone.
         let look = move || drop(sender.send((name, look())));
         if let Err(error) = thread::Builder::new().name("storage".into()).spawn(look) {
             log::warn!("the storage of backend {name:?} cannot be looked at: {error}");
