@@ -215,7 +215,8 @@ fn a_quota_counts_and_a_full_pool_shows() {
     let seen = client.controller_get_volume_health(&health(&id)).expect("health").volume_health;
     assert_eq!(seen.health_statuses[0].reason, "PoolFull", "{seen:?}");
     // Other tests may have volumes that are not well in the shared pool.
-    let listed: Vec<_> = unwell(&client).into_iter().filter(|(other, _)| *other == id).collect();
+    let others = setup("admin", &["rbd", pool], &[""]).start();
+    let listed: Vec<_> = unwell(&others.client()).into_iter().filter(|(other, _)| *other == id).collect();
     assert_eq!(listed, [(id.clone(), "PoolFull".to_string())]);
     assert_eq!(room(&client, pool), 0);
     let absent = wire::GetCapacityRequest { parameters: map(&[("pool", "absent")]), ..Default::default() };

@@ -152,7 +152,7 @@ impl Programs {
 
     /// Whether a session answers questions, so that they cost no processes.
     pub fn is_resident(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.trouble().is_none())
+        self.session.as_ref().is_some_and(|session| session.serves())
     }
 
     /// Whether `tool` is on this machine.

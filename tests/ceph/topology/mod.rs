@@ -331,7 +331,7 @@ fn the_command_line_asks_for_domains_and_shows_them() {
     let one = say(&format!("volume create one --size 8M --domain zone=zone-1 {namespace}"));
     let two =
         say(&format!("volume create two --size 8M --prefer zone=zone-9 --prefer zone=zone-2 {namespace}"));
-    let list = say("volume list");
+    let list = say("volume list --wide");
     for (id, zone) in [(&one, "zone-1"), (&two, "zone-2")] {
         let line = list.lines().find(|line| line.contains(id.as_str())).expect("it is listed");
         assert!(

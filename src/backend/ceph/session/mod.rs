@@ -150,6 +150,11 @@ impl Session {
         self.state.lock().trouble.clone()
     }
 
+    /// Whether a session is wanted, and can be had as far as is known.
+    pub(crate) fn serves(&self) -> bool {
+        self.idle.is_some() && self.trouble().is_none()
+    }
+
     /// Ends the session once its requests have ended.
     pub fn end(&self) {
         if let Some(live) = self.state.lock().live.take() {
