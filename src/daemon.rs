@@ -4,6 +4,7 @@
 //! Stop: STOPPING → no new calls (the socket disappears) → calls in progress may end until the deadline →
 //! remaining processes are killed and reaped → journal synced → lock released. Volumes stay mounted.
 
+mod examine;
 mod name;
 mod numbers;
 mod programs;
@@ -11,6 +12,7 @@ mod settings;
 mod storage;
 mod tag;
 
+pub use examine::examine;
 pub use settings::check;
 
 use std::process::ExitCode;

@@ -63,7 +63,12 @@ impl Layout {
 
     /// The daemon's own mount of the volume with this key. Staging paths and targets are binds of it.
     pub fn mount_point(&self, key: &str) -> PathBuf {
-        self.runtime.join("mounts").join(short_hash(key))
+        self.mount_points().join(short_hash(key))
+    }
+
+    /// The directory of the daemon's own mounts.
+    pub fn mount_points(&self) -> PathBuf {
+        self.runtime.join("mounts")
     }
 
     /// The directory of locks held by commands that map images, even after their daemon was killed.

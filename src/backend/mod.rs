@@ -13,6 +13,7 @@ pub mod ceph;
 pub mod cephfs;
 mod condition;
 pub mod creation_record;
+pub mod finding;
 pub mod local;
 mod parameters;
 pub mod rbd;
@@ -22,6 +23,7 @@ mod size;
 pub mod types;
 
 pub use self::condition::{Condition, Fault, Reason};
+pub use self::finding::{DeviceHere, Finding};
 pub use self::parameters::RootSettings;
 pub use self::registry::Backends;
 pub use self::replication::{
@@ -66,6 +68,12 @@ pub trait Backend: Send + Sync {
     /// What is wrong with the storage as a whole, as this node reaches it. Unlike the other methods this one
     /// looks, and may have to wait for the storage: callers give it a thread of its own.
     fn storage_faults(&self, call: &Call) -> Vec<Fault>;
+
+    /// What a controller finds in the storage that is not as it should be, except for the conditions of
+    /// volumes. Looks everywhere, but not for long at storage that does not answer.
+    fn examine(&self, _call: &Call) -> Vec<Finding> {
+        Vec::new()
+    }
 
     /// The topology segments of this node; None if volumes are reachable from everywhere.
     fn topology(&self) -> Option<Map>;
@@ -321,6 +329,11 @@ pub trait NodeDriver {
     /// published the volume to itself, that is undone with the request's secrets, unless the volume's place
     /// is no longer configured here.
     fn detach(&self, call: &Call, id: &VolumeId, published: PublishedBy, secrets: &Secrets) -> Result<()>;
+
+    /// The devices of the backend's volumes on this node, also those that cephlet did not attach.
+    fn devices(&self) -> Result<Vec<DeviceHere>> {
+        Ok(Vec::new())
+    }
 
     /// Removes what this node wrote into the storage of a volume that it used before it booted.
     fn forget_earlier_boots(&self, _call: &Call, _id: &VolumeId) -> Result<()> {

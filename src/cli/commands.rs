@@ -3,7 +3,7 @@
 use crate::cli::syntax::{Action, Command, Opt, SNAPSHOT, VOLUME, flag, option, repeated};
 use crate::cli::values::SECRETS;
 use crate::cli::{
-    completion, fence, identity, node, publish, replication, settings, snapshot, values, volume,
+    completion, doctor, fence, identity, node, publish, replication, settings, snapshot, values, volume,
 };
 
 const MUTABLE: Opt = repeated("mutable", "KEY=VALUE", "a setting that can be changed later; may be repeated");
@@ -56,6 +56,7 @@ pub static COMMANDS: &[Command] = &[
         Action::Serve,
     ),
     settings::CONFIG,
+    doctor::DOCTOR,
     plain("version", "show the version of this program", &[], "", Action::Version),
     node::RENAME,
     plain(

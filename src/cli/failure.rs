@@ -14,6 +14,9 @@ pub type CliResult<T> = Result<T, CliError>;
 /// The exit status where the daemon or the storage does not answer.
 pub const UNREACHABLE: u8 = 6;
 
+/// The exit status of `doctor` where something is not as it should be.
+pub const FOUND: u8 = 12;
+
 /// The exit statuses, for the help. Stable: scripts depend on them.
 pub const STATUSES: &[(u8, &str)] = &[
     (0, "done"),
@@ -31,6 +34,7 @@ pub const STATUSES: &[(u8, &str)] = &[
     (9, "this size cannot be had (OUT_OF_RANGE)"),
     (10, "not offered (UNIMPLEMENTED)"),
     (11, "the storage refused the credentials (UNAUTHENTICATED)"),
+    (FOUND, "doctor: something is not as it should be"),
     (TOPOLOGY_CHANGED, "serve: the node's topology has changed (CEPHLET_TOPOLOGY_CHANGE=exit)"),
 ];
 

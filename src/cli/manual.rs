@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use crate::backend::Reason;
+use crate::backend::finding::Trouble;
 use crate::cli::commands::COMMANDS;
 use crate::cli::failure::STATUSES;
 use crate::cli::syntax::{CLIENT, Command, Opt};
@@ -90,6 +91,14 @@ fn statuses() -> String {
     STATUSES.iter().map(|(status, about)| format!(".It {status}\n{}\n", sentence(about))).collect()
 }
 
+fn findings() -> String {
+    let item = |it: &Trouble| {
+        let mend = it.mend.replace("{}", "SUBJECT");
+        format!(".It {}\nIt costs: {}\nMended by: {}\n", it.word, sentence(it.cost), sentence(&mend))
+    };
+    Trouble::ALL.iter().map(item).collect()
+}
+
 fn conditions() -> String {
     let item =
         |it: &Reason| format!(".It {} ({})\n{}\n", it.word(), it.status().word, sentence(it.sentence()));
@@ -111,6 +120,7 @@ fn the_page_has_the_tables_of_the_code() {
     let page = with_section(&page, "variables", &variables());
     let page = with_section(&page, "statuses", &statuses());
     let page = with_section(&page, "conditions", &conditions());
+    let page = with_section(&page, "findings", &findings());
     if page != PAGE {
         let right = std::env::temp_dir().join(format!("cephlet.8.{}", std::process::id()));
         std::fs::write(&right, page).expect("a temporary file");

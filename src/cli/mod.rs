@@ -8,6 +8,7 @@
 mod commands;
 mod completion;
 mod condition;
+mod doctor;
 mod failure;
 #[cfg(test)]
 mod fake;
@@ -47,7 +48,7 @@ use syntax::{Action, Command, Given, Parsed};
 const QUESTION: Duration = Duration::from_secs(30);
 
 /// Commands that only ask and need no work on a volume. Others may take as long as the daemon works.
-const QUESTIONS: [&str; 4] = ["config", "probe", "info", "capacity"];
+const QUESTIONS: [&str; 5] = ["config", "probe", "info", "capacity", "doctor"];
 
 /// Does what the command line says. `cephlet --help` lists the exit statuses.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
@@ -71,11 +72,12 @@ fn perform(parsed: Parsed) -> CliResult<ExitCode> {
         Action::Complete(script) => print(&script(COMMANDS)),
         Action::Do(work) => print(&work(&given)?),
         Action::Ask(ask) => {
-            let report = match given.has("check") {
-                true => settings::check()?,
-                false => {
-                    let plugin = connect(command, &given)?;
-                    names::ask(&plugin, command, ask, given.clone())?
+            let report = if given.has("check") {
+                settings::check()?
+            } else {
+                match connect(command, &given) {
+                    Err(failure) if command.name == doctor::DOCTOR.name => doctor::without_daemon(&failure),
+                    plugin => names::ask(&plugin?, command, ask, given.clone())?,
                 }
             };
             report.notes.iter().for_each(|note| complain(note));

@@ -22,6 +22,13 @@ pub fn ask(
     ask(plugin, &given).map_err(|failure| failure.with_names(&given.names))
 }
 
+/// The name of a volume, or its ID where the name is not known.
+pub fn of(plugin: &dyn Plugin, id: &str) -> String {
+    let request = FindByNameRequest { text: id.to_string(), ..Default::default() };
+    let found = plugin.ask(&request).ok().map(|found| found.name);
+    found.filter(|name| !name.is_empty()).unwrap_or_else(|| id.to_string())
+}
+
 fn resolve(plugin: &dyn Plugin, command: &Command, given: Given) -> CliResult<Given> {
     let names = RefCell::new(BTreeMap::new());
     let mut resolved = given.replace(command, |kind, text, given| {

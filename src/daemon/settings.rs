@@ -7,7 +7,7 @@ use super::programs::command_tool;
 use super::{open_topology, start_processes};
 use crate::backend::ceph::{ClusterTool, Programs, removed};
 use crate::clusters::{ClusterEntry, ClusterSource, Clusters};
-use crate::config::{Config, Setting};
+use crate::config::{BackendName, Config, Setting};
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::grpc::operator::Settings;
@@ -23,10 +23,19 @@ pub(super) fn in_force(
     topology: &Arc<NodeTopology>,
 ) -> Settings {
     let tool = command_tool(config, &Layout::new(config), programs.clone());
-    let (config, clusters, topology) = (config.clone(), Arc::clone(clusters), Arc::clone(topology));
-    Arc::new(move |call| {
-        describe(call, (&config, &clusters, Ok(&topology)), &tool, programs.session_trouble())
-    })
+    let parts = (config.clone(), Arc::clone(clusters), Arc::clone(topology));
+    let (config, clusters, topology) = parts.clone();
+    let trouble = programs.clone();
+    Settings {
+        shown: Arc::new(move |call| {
+            describe(call, (&config, &clusters, Ok(&topology)), &tool, programs.session_trouble())
+        }),
+        troubles: Arc::new(move || {
+            let (config, clusters, topology) = &parts;
+            let of_session = trouble.session_trouble();
+            troubles((config, clusters, Ok(topology)), of_session).into_iter().flatten().collect()
+        }),
+    }
 }
 
 /// The settings that a daemon with this configuration would report.
@@ -48,13 +57,10 @@ fn describe(
     session_trouble: Option<String>,
 ) -> wire::ConfigResponse {
     let entries = clusters.entries();
-    let (domains, of_labels) = match topology {
-        Ok(node) => (node.domains(), node.trouble()),
-        Err(why) => (Vec::new(), Some(why.clone())),
-    };
-    let of_clusters = if entries.is_empty() { clusters.trouble() } else { clusters.file_trouble() };
-    let of_numbers = numbers::trouble(config);
-    let remarks = [of_labels, clusters.takeover_trouble(), of_clusters, session_trouble, of_numbers];
+    let domains = topology.map(NodeTopology::domains).unwrap_or_default();
+    let troubles = troubles((config, clusters, topology), session_trouble);
+    let absence = (entries.is_empty() && !wants_clusters(config)).then(|| clusters.trouble()).flatten();
+    let remarks = troubles.into_iter().chain([absence]);
     let tables = vec![
         table("settings", ["variable", "value", "from", "meaning"], config.settings.iter().map(setting)),
         table("domains", ["domain"], domains.into_iter().map(|domain| [domain])),
@@ -64,9 +70,27 @@ fn describe(
             ["cluster", "monitors", "user", "key", "pools", "namespaces", "state"],
             entries.iter().map(|(name, entry)| cluster(name, entry)),
         ),
-        table("remarks", ["remark"], remarks.into_iter().flatten().map(|remark| [remark])),
+        table("remarks", ["remark"], remarks.flatten().map(|remark| [remark])),
     ];
     wire::ConfigResponse { tables, ..Default::default() }
+}
+
+/// Whether this configuration is not complete without a cluster.
+fn wants_clusters(config: &Config) -> bool {
+    let backends = [BackendName::Rbd, BackendName::CephFs];
+    let is_named = config.clusters.is_some() || config.ceph.wanted;
+    is_named || config.backends.as_ref().is_some_and(|named| backends.iter().any(|it| named.contains(it)))
+}
+
+/// What is wrong with files of settings, with the session and with the file of metrics.
+pub(super) fn troubles(
+    (config, clusters, topology): (&Config, &Clusters, Result<&NodeTopology, &String>),
+    of_session: Option<String>,
+) -> [Option<String>; 5] {
+    let of_labels = topology.map_or_else(|why| Some(why.clone()), NodeTopology::trouble);
+    let is_without = wants_clusters(config) && clusters.entries().is_empty();
+    let of_clusters = if is_without { clusters.trouble() } else { clusters.file_trouble() };
+    [of_labels, clusters.takeover_trouble(), of_clusters, of_session, numbers::trouble(config)]
 }
 
 fn table<const N: usize>(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use protobuf::MessageField;
 
 use crate::backend::Volume;
+use crate::backend::finding::SETTING_UNHEEDED;
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::grpc::bridge::{Caller, Encoded};
@@ -15,10 +16,16 @@ use crate::grpc::v1::decode;
 use crate::grpc::v1::encode::volume_entry;
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{FindNamed, Map, NodePublishUnstaged, NodeUnpublish, PageRequest};
-use crate::volume::{Listed, Operations};
+use crate::volume::{Finding, Listed, Operations};
 
-/// Returns the settings that the daemon runs with.
-pub type Settings = Arc<dyn Fn(&Call) -> wire::ConfigResponse + Send + Sync>;
+/// The settings that the daemon runs with.
+#[derive(Clone)]
+pub struct Settings {
+    /// All of them, as they are in force now.
+    pub shown: Arc<dyn Fn(&Call) -> wire::ConfigResponse + Send + Sync>,
+    /// What is wrong with them now.
+    pub troubles: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
+}
 
 /// Publishes volumes on this node in one step, and tells the daemon's settings.
 pub struct Operator {
@@ -124,7 +131,32 @@ impl wire::Operator for Operator {
         Encoded::of(wire::ListHereResponse { target_paths, ..Default::default() })
     }
 
+    fn examine(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::ExamineRequest,
+    ) -> Result<Encoded<wire::ExamineResponse>> {
+        caller.run(LockSet::everything(), request.mend, |call, mend| {
+            if !mend.is_empty() {
+                self.operations.mend(call, self.controller, mend)?;
+            }
+            let finding = |Finding { name, meaning, cost, mend, .. }: Finding| wire::Finding {
+                name,
+                meaning,
+                cost,
+                mend,
+                ..Default::default()
+            };
+            let mut found = self.operations.examine(call, self.controller)?;
+            let troubles = (self.settings.troubles)().into_iter();
+            found.extend(troubles.map(|trouble| Finding::new(&SETTING_UNHEEDED, "", trouble)));
+            let (findings, volume_ids) =
+                (found.into_iter().map(finding).collect(), self.operations.ids_here());
+            Ok(wire::ExamineResponse { findings, volume_ids, ..Default::default() })
+        })
+    }
+
     fn config(&self, caller: &Caller<'_>, _: wire::ConfigRequest) -> Result<Encoded<wire::ConfigResponse>> {
-        caller.run(LockSet::everything(), (), |call, ()| Ok((self.settings)(call)))
+        caller.run(LockSet::everything(), (), |call, ()| Ok((self.settings.shown)(call)))
     }
 }

@@ -58,6 +58,8 @@ struct State {
 #[derive(Default)]
 struct Lane {
     jobs: Vec<Job>,
+    /// The name of the job that is being done.
+    current: Option<String>,
     has_thread: bool,
 }
 
@@ -111,6 +113,17 @@ impl JobQueue {
             None => log::warn!("{}: it is left undone, {MAX_JOBS} other jobs wait for {lane:?}", job.name),
         }
         self.0.attend(&mut state, lane);
+    }
+}
+
+impl JobQueue {
+    /// Whether a job of this name waits in any lane, or is being done.
+    pub fn has(&self, name: &str) -> bool {
+        let state = self.0.state.lock();
+        state
+            .lanes
+            .values()
+            .any(|lane| lane.current.as_deref() == Some(name) || lane.jobs.iter().any(|job| job.name == name))
     }
 }
 
@@ -191,9 +204,12 @@ impl Shared {
                 return None;
             }
             let lane = state.lanes.get_mut(name)?;
+            lane.current = None;
             match lane.first() {
                 Some(first) if lane.jobs[first].due <= Instant::now() => {
-                    return Some(lane.jobs.remove(first));
+                    let job = lane.jobs.remove(first);
+                    lane.current = Some(job.name.clone());
+                    return Some(job);
                 }
                 Some(first) => {
                     let due = lane.jobs[first].due;

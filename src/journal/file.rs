@@ -187,8 +187,26 @@ impl JournalFile {
     }
 }
 
+/// Why a start would be refused; changes nothing.
+pub(super) fn check(disk: &dyn Disk) -> Result<()> {
+    match disk.open(NAME) {
+        Ok(file) => read(disk, &*file, &mut Entries::new()).map(drop),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed(disk, "open the journal", NAME, &error)),
+    }
+}
+
 /// Reads the journal and returns the end of its last whole line. An incomplete line behind it is cut off.
 fn replay(disk: &dyn Disk, file: &dyn DiskFile, entries: &mut Entries) -> Result<u64> {
+    let (end, is_torn) = read(disk, file, entries)?;
+    if is_torn {
+        cut(disk, file, end)?;
+    }
+    Ok(end)
+}
+
+/// The end of the last whole line, and whether an incomplete one follows.
+fn read(disk: &dyn Disk, file: &dyn DiskFile, entries: &mut Entries) -> Result<(u64, bool)> {
     let bytes = file.read().map_err(|error| failed(disk, "read the journal", NAME, &error))?;
     let Some(lines) = bytes.strip_prefix(HEADER.as_bytes()) else {
         let is_newer = bytes.starts_with(b"{\"journal\":");
@@ -199,14 +217,11 @@ fn replay(disk: &dyn Disk, file: &dyn DiskFile, entries: &mut Entries) -> Result
         let whole = line.strip_suffix(b"\n").ok_or(Bad::Damaged).and_then(|line| line::replay(line, entries));
         match whole {
             Ok(()) => end += line.len(),
-            Err(Bad::Damaged) if !line::has_whole_line(&bytes[end..]) => {
-                cut(disk, file, end as u64)?;
-                break;
-            }
+            Err(Bad::Damaged) if !line::has_whole_line(&bytes[end..]) => return Ok((end as u64, true)),
             Err(bad) => return Err(refusal(disk, end, bad)),
         }
     }
-    Ok(end as u64)
+    Ok((end as u64, false))
 }
 
 /// O3.

@@ -57,6 +57,7 @@ pub(crate) mod ram;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
@@ -125,6 +126,14 @@ enum Room {
     Free,
     /// It may: it is a removal, or begins one.
     Kept,
+}
+
+/// Why the journal in this state directory would be refused at a start; changes nothing.
+///
+/// # Errors
+/// That reason, as from [`Journal::open`].
+pub fn check(state_dir: &Path) -> Result<()> {
+    file::check(&RealDisk::open(state_dir)?)
 }
 
 /// Called once, when the journal fails for good.

@@ -112,6 +112,12 @@ impl Mounts {
         self.0.iter().filter(move |mount| mount.mount_point == path)
     }
 
+    /// The mount points directly in a directory.
+    pub fn within<'a>(&'a self, directory: &'a Path) -> impl Iterator<Item = &'a Path> {
+        let points = self.0.iter().map(|mount| mount.mount_point.as_path());
+        points.filter(move |point| point.parent() == Some(directory))
+    }
+
     /// Every mount that keeps `device` in use: file systems on it, their binds, and binds of its node (block
     /// volumes).
     pub fn of_device<'a>(&'a self, device: &Device) -> impl Iterator<Item = &'a Mount> {

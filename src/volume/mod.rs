@@ -6,6 +6,7 @@
 
 mod controller;
 mod deletion;
+pub mod doctor;
 mod fencing;
 pub mod lock_keys;
 mod node;
@@ -32,7 +33,7 @@ use crate::layout::Layout;
 use crate::topology::NodeTopology;
 use crate::volume::lock_keys::LockSet;
 
-pub use crate::backend::Fault;
+pub use crate::backend::{Fault, Finding, finding};
 pub use controller::inspect::Verdict;
 pub use controller::list::Listed;
 pub use node::looks::Looks;

@@ -195,7 +195,7 @@ impl Operations {
     }
 
     /// The deletions that were begun. An unreadable entry stays.
-    fn deletions(&self) -> Vec<BegunDeletion> {
+    pub(crate) fn deletions(&self) -> Vec<BegunDeletion> {
         let read = |(key, value): (String, Value)| {
             let deletion = BegunDeletion::parse(&key, value);
             if deletion.is_none() {

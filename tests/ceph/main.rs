@@ -21,6 +21,7 @@ mod clusters;
 mod controllers;
 mod copies;
 mod dead_daemon;
+mod doctor;
 mod faults;
 mod fences;
 mod half_made;

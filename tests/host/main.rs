@@ -20,6 +20,7 @@ mod csi_v0_beside_v1;
 mod csi_v0_mesos;
 mod csi_v0_node;
 mod devices;
+mod doctor;
 mod door;
 mod formats;
 mod full_disk;

@@ -4,6 +4,7 @@
 pub(crate) mod cache;
 pub(crate) mod claim;
 pub(crate) mod domains;
+pub(crate) mod examine;
 mod failure;
 pub mod fencing;
 pub(crate) mod health;

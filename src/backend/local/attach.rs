@@ -5,20 +5,22 @@
 //! deletion and locked after it: a second look, once the device exists, finds that case.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::Local;
 use super::files::is_name;
 use super::find::Found;
 use super::publish::READ_ONLY;
-use crate::backend::{Attachment, BlockDevice, NodeContext, NodeDriver, Publication, PublishedBy, WriteDown};
+use crate::backend::{
+    Attachment, BlockDevice, DeviceHere, NodeContext, NodeDriver, Publication, PublishedBy, WriteDown,
+};
 use crate::csi::Access;
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::kernel::Backing;
 use crate::secrets::Secrets;
-use crate::sys::loopdev::{Detached, LoopDevice};
+use crate::sys::loopdev::{self, Detached, LoopDevice};
 
 impl NodeDriver for Local {
     fn attach(
@@ -65,6 +67,16 @@ impl NodeDriver for Local {
     fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>> {
         let stays = self.device_of(id)?.filter(|device| !device.is_leaving);
         stays.map(|device| self.to_attachment(&id.object, device)).transpose()
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceHere>> {
+        let attached = loopdev::attached().map_err(|error| Error::io("look for loop devices", &error))?;
+        let device = |(path, file): (PathBuf, PathBuf)| {
+            let object = file.parent()?.file_name()?.to_string_lossy().into_owned();
+            let detach = format!("losetup --detach {}", path.display());
+            (file == self.volumes.image_path(&object)).then_some(DeviceHere { path, object, detach })
+        };
+        Ok(attached.into_iter().filter_map(device).collect())
     }
 
     fn is_absent(&self, id: &VolumeId) -> Result<bool> {

@@ -1,5 +1,7 @@
 //! The local backend's requests to the kernel: loop devices and the file systems on them.
 
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::dispatch::Call;
@@ -61,12 +63,17 @@ pub trait Loops: Send + Sync {
 impl Loops for Kernel {
     fn usable(&self) -> Result<()> {
         self.can_mount()?;
-        match Path::new(loopdev::CONTROL).exists() {
-            true => Ok(()),
-            false => Err(Error::precondition(format!(
+        match File::options().read(true).write(true).open(loopdev::CONTROL) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::precondition(format!(
                 "{} is missing: load the loop driver (modprobe loop)",
                 loopdev::CONTROL
             ))),
+            Err(error) => Err(Error::precondition(format!(
+                "{} cannot be opened ({error}): a unit needs DeviceAllow for it and for block devices, a container \
+                 --privileged",
+                loopdev::CONTROL
+            ))),
+            Ok(_) => Ok(()),
         }
     }
 

@@ -43,7 +43,7 @@ pub use self::parameters::{LIMITS, PARAMETERS};
 use std::sync::Arc;
 
 use self::context::Context;
-use self::jobs::{Jobs, run, sweep};
+use self::jobs::{Jobs, leftovers, run, sweep};
 use self::memory::Memory;
 use self::names::NAME;
 use self::node::Mapper;
@@ -52,8 +52,8 @@ use self::parameters::Settings;
 use self::timing::Timing;
 use self::tool::RbdTool;
 use super::{
-    Backend, BegunRenames, Fault, NodeDriver, Placement, PlacementRequest, Publisher, Replication, Served,
-    Service, Snapshots, Traits, Volumes,
+    Backend, BegunRenames, Fault, Finding, NodeDriver, Placement, PlacementRequest, Publisher, Replication,
+    Served, Service, Snapshots, Traits, Volumes,
 };
 use crate::backend::ceph::domains::Wishes;
 use crate::backend::ceph::reach;
@@ -136,7 +136,12 @@ impl Backend for Rbd {
     }
 
     fn storage_faults(&self, _call: &Call) -> Vec<Fault> {
-        reach::faults(&self.context.clusters, reach::PATIENCE)
+        let faults = reach::faults(&self.context.clusters, reach::PATIENCE);
+        faults.into_iter().map(|(_, fault)| fault).collect()
+    }
+
+    fn examine(&self, call: &Call) -> Vec<Finding> {
+        leftovers::examine(&self.context, call)
     }
 
     fn topology(&self) -> Option<Map> {

@@ -68,6 +68,11 @@ impl Entry {
         self.until >= SystemTime::UNIX_EPOCH + NEVER
     }
 
+    /// Whether the entry lasts longer than those that Ceph makes by itself.
+    pub(crate) fn lasts_for_years(&self) -> bool {
+        self.until > SystemTime::now() + LASTING
+    }
+
     /// Whether the entry shuts out this client, alone or with all clients of its host.
     pub(crate) fn covers(&self, client: &str) -> bool {
         let (entry, client) = (plain(&self.address), plain(client));
@@ -123,8 +128,7 @@ impl Door<'_> {
     /// Has the cluster shut a client out for years. An entry that lasts long enough stays as it is.
     pub fn ensure_shut_out(&self, address: &str) -> Result<()> {
         let is_shut_out = || -> Result<bool> {
-            let until = SystemTime::now() + LASTING;
-            Ok(self.blocklist()?.iter().any(|entry| entry.address == address && entry.until > until))
+            Ok(self.blocklist()?.iter().any(|entry| entry.address == address && entry.lasts_for_years()))
         };
         if is_shut_out()? {
             return Ok(());

@@ -35,6 +35,8 @@ pub(crate) struct FakeMonitors {
     pub osds: Vec<String>,
     pub monitors: Vec<String>,
     pub managers: Vec<String>,
+    /// The checks of `ceph health`, by their names.
+    pub checks: serde_json::Map<String, Value>,
 }
 
 impl Default for FakeMonitors {
@@ -49,6 +51,7 @@ impl Default for FakeMonitors {
             osds: Vec::new(),
             monitors: Vec::new(),
             managers: Vec::new(),
+            checks: serde_json::Map::new(),
         }
     }
 }
@@ -98,6 +101,7 @@ impl FakeMonitors {
             ("osd pool ls", _) => self.pools.iter().map(|(pool, _)| pool_row(pool)).collect(),
             ("df", _) => json!({ "pools": self.pools.iter().map(space_row).collect::<Value>() }),
             ("osd blocklist ls", _) => self.entries.iter().map(row).collect(),
+            ("health", _) => json!({ "checks": self.checks }),
             ("mon dump", _) => json!({ "mons": daemons(&self.monitors) }),
             ("mgr dump", _) => json!({ "active_addrs": addresses(&self.managers) }),
             ("osd dump", _) => self.osd_dump(),

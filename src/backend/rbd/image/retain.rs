@@ -127,7 +127,7 @@ fn remove_headless(pool: &Pool<'_>, name: &str) -> Result<()> {
 ///
 /// Its name is the one that the directory has for its id. A killed rename may have left `csi-held-<id>`
 /// beside the name of a volume that is whole.
-fn is_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
+pub(crate) fn is_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
     if info.name != names::retained(&info.id) {
         return Ok(false);
     }

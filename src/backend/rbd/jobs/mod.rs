@@ -6,6 +6,7 @@
 //!
 //! This module only describes the jobs. [`run`] does them, with all the operations below it.
 
+pub(crate) mod leftovers;
 pub(crate) mod run;
 pub(crate) mod sweep;
 
@@ -69,6 +70,11 @@ impl Jobs {
         let Some(runner) = self.runner.get().map(Arc::clone) else { return };
         let (lane, name) = (job.lane(), job.to_string());
         self.queue.add(&lane, name, pause, move |call| runner(call, &mut job));
+    }
+
+    /// Whether this job waits, or is being done.
+    pub fn has(&self, job: &Job) -> bool {
+        self.queue.has(&job.to_string())
     }
 
     /// Adds a job that is due now.

@@ -150,7 +150,7 @@ fn is_abandoned(pool: &Pool<'_>, name: &str) -> Result<bool> {
     Ok(found.is_none_or(|info| is_too_old_for_a_copy(pool, info.created)))
 }
 
-fn is_too_old_for_a_copy(pool: &Pool<'_>, made: SystemTime) -> bool {
+pub(crate) fn is_too_old_for_a_copy(pool: &Pool<'_>, made: SystemTime) -> bool {
     SystemTime::now().duration_since(made).is_ok_and(|age| age > pool.timing().abandoned_copy)
 }
 

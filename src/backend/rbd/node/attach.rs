@@ -18,8 +18,8 @@ use crate::backend::rbd::publish::unpublish::unpublish_here;
 use crate::backend::rbd::snapshot::limit::refuse_unmappable;
 use crate::backend::rbd::tool::ImageRef;
 use crate::backend::{
-    AttachedImage, Attachment, BlockDevice, Condition, Fault, NodeContext, NodeDriver, PublishedBy, Reason,
-    Served, WriteDown,
+    AttachedImage, Attachment, BlockDevice, Condition, DeviceHere, Fault, NodeContext, NodeDriver,
+    PublishedBy, Reason, Served, WriteDown,
 };
 use crate::clusters::Cluster;
 use crate::dispatch::Call;
@@ -245,6 +245,10 @@ impl NodeDriver for Node {
     }
 
     /// Reads only the kernel, so it works without the cluster, and after the cluster left the configuration.
+    fn devices(&self) -> Result<Vec<DeviceHere>> {
+        self.mapper.devices().map_err(|error| Error::io("look which images are mapped", &error))
+    }
+
     fn attached(&self, id: &VolumeId) -> Result<Option<Attachment>> {
         Ok(self.with_image(id, |image| self.mapper.find(image))?.map(Attachment::Block))
     }

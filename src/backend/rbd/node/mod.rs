@@ -15,9 +15,10 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::backend::BlockDevice;
 use crate::backend::ceph::ClusterAccess;
+use crate::backend::rbd::names;
 use crate::backend::rbd::timing::NodeTiming;
+use crate::backend::{BlockDevice, DeviceHere};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::Runner;
@@ -215,6 +216,23 @@ impl Mapper {
 
     fn find_all(&self, image: &Image<'_>) -> Result<Vec<BlockDevice>> {
         self.look(image).map(|(_, found)| found)
+    }
+
+    /// All devices of volumes, also those that others have mapped.
+    pub fn devices(&self) -> io::Result<Vec<DeviceHere>> {
+        let device = |path: PathBuf, object: &str, unmap: &str| DeviceHere {
+            detach: format!("{unmap} {}", path.display()),
+            object: object.to_string(),
+            path,
+        };
+        let mapped = self.bus.mapped()?.into_iter().filter(|it| names::is_volume(&it.name));
+        let mapped = mapped.map(|it| device(it.path(), &it.name, "rbd device unmap"));
+        let connected = self.table.connected()?.into_iter();
+        let connected = connected.filter_map(|it| {
+            let [.., name, _] = cookie::fields(&it.cookie)?;
+            Some(device(it.path(), name, "rbd-nbd unmap"))
+        });
+        Ok(mapped.chain(connected).collect())
     }
 
     /// The numbers of all devices of the kernel's driver, and the devices of the image.

@@ -1,0 +1,166 @@
+//! What is not as it should be in whole clusters: their health, what they have shut out for years, and what
+//! the user may not do there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::monitor::blocklist::Entry;
+use super::monitor::{Door, Monitors, question};
+use super::{ClusterAccess, reach, read_all};
+use crate::backend::finding::{CLOCK_SKEWED, CLUSTER_UNWELL, FENCE_STAYS, PLACE_REFUSED, Trouble};
+use crate::backend::{Finding, Reason};
+use crate::clock::rfc3339;
+use crate::clusters::Clusters;
+use crate::dispatch::Call;
+use crate::error::{Error, Kind, Result};
+use crate::exec::Class;
+use crate::secrets::Secrets;
+
+/// How long each cluster may take.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// What monitors say of clocks that differ.
+const SKEW: &str = "MON_CLOCK_SKEW";
+
+/// `ceph health --format=json`
+#[derive(Deserialize)]
+struct Health {
+    #[serde(default)]
+    checks: BTreeMap<String, Check>,
+}
+
+#[derive(Deserialize)]
+struct Check {
+    severity: String,
+    summary: Summary,
+}
+
+#[derive(Deserialize)]
+struct Summary {
+    message: String,
+}
+
+/// The findings in the clusters that answer and have credentials of their own, with those of `look`, which
+/// sees the places in one of them.
+pub(crate) fn clusters(
+    clusters: &Clusters,
+    monitors: &dyn Monitors,
+    call: &Call,
+    look: impl Fn(&Call, &ClusterAccess) -> Result<Vec<Finding>>,
+) -> Vec<Finding> {
+    let faults = reach::faults(clusters, reach::PATIENCE).into_iter();
+    let silent = faults.filter(|(_, fault)| fault.reason == Reason::MonitorsUnreachable);
+    let silent: BTreeSet<String> = silent.map(|(name, _)| name).collect();
+    let asked = clusters.all().into_iter();
+    let asked = asked.filter(|it| it.credentials.is_some() && !silent.contains(&it.name));
+    let in_cluster = |cluster| {
+        let access = ClusterAccess::new(cluster, &Secrets::default())?;
+        let until = Instant::now() + PATIENCE;
+        let call = call.only_while(move || Instant::now() < until);
+        let door = monitors.of(&call, &access);
+        let name = &access.cluster.name;
+        let parts = [health(&door), fences(&door), look(&call, &access)].into_iter();
+        Ok(parts.flat_map(|part| part.unwrap_or_else(|error| vec![refused(name, &error)])).collect())
+    };
+    let found = asked.map(|cluster| {
+        let name = cluster.name.clone();
+        in_cluster(cluster).unwrap_or_else(|error| vec![refused(name, &error)])
+    });
+    found.flatten().collect()
+}
+
+/// A place that could not be looked at.
+pub(crate) fn refused(place: impl Display, error: &Error) -> Finding {
+    let is_silent = matches!(error.kind(), Kind::Unavailable | Kind::Timeout);
+    Finding::new(if is_silent { &CLUSTER_UNWELL } else { &PLACE_REFUSED }, place, error)
+}
+
+/// What the monitors hold for an error, and clocks that differ. Warnings are the operator's of the cluster.
+fn health(door: &Door<'_>) -> Result<Vec<Finding>> {
+    let output = door.ask(Class::Question, &[question("health", None)]);
+    let output = output.map_err(|failure| failure.into_error("ask for the health of the cluster"))?;
+    let answers = read_all::<Health>("ceph health", &output.stdout)?;
+    let checks = answers.into_iter().flat_map(|answer| answer.checks);
+    let finding = |(word, check): (String, Check)| {
+        let kind: &Trouble = match word.as_str() {
+            SKEW => &CLOCK_SKEWED,
+            _ if check.severity == "HEALTH_ERR" => &CLUSTER_UNWELL,
+            _ => return None,
+        };
+        let meaning = format!("{word}: {}", check.summary.message);
+        Some(Finding::new(kind, &door.access.cluster.name, meaning))
+    };
+    Ok(checks.filter_map(finding).collect())
+}
+
+/// What is shut out for years. Ceph's own entries end after an hour or a day.
+fn fences(door: &Door<'_>) -> Result<Vec<Finding>> {
+    let cluster = &door.access.cluster.name;
+    let entries = door.blocklist()?.into_iter().filter(|entry| entry.lasts_for_years());
+    let finding = |entry: Entry| {
+        let (address, until) = (&entry.address, rfc3339(entry.until));
+        let meaning = format!("cluster {cluster:?} has shut out {address} until {until}");
+        let found = Finding::new(&FENCE_STAYS, address, meaning);
+        match entry.network {
+            Some(network) if entry.is_lasting() => {
+                found.mended_by(format!("cephlet fence remove {network} --cluster {cluster}"))
+            }
+            _ => found,
+        }
+    };
+    Ok(entries.map(finding).collect())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::backend::ceph::monitor::blocklist::Entry;
+    use crate::backend::ceph::monitor::fake::FakeMonitors;
+    use crate::clusters::{Cluster, Credentials};
+    use crate::secrets::Secret;
+
+    fn found(monitors: FakeMonitors) -> Vec<(String, String)> {
+        let credentials = Some(Credentials { user: "csi".into(), key: Some(Secret::new("c2VjcmV0")) });
+        let clusters = Clusters::of([Cluster { credentials, ..Cluster::named("main") }]);
+        let monitors = Arc::new(Mutex::new(monitors));
+        let call = Call::internal("test");
+        let found = super::clusters(&clusters, &monitors, &call, |_, _| Ok(Vec::new()));
+        found.into_iter().map(|it| (it.name, it.mend)).collect()
+    }
+
+    fn unwell(word: &str, severity: &str) -> FakeMonitors {
+        let check = serde_json::json!({"severity": severity, "summary": {"message": "as it is"}});
+        FakeMonitors { checks: [(word.to_string(), check)].into_iter().collect(), ..Default::default() }
+    }
+
+    #[test]
+    fn errors_and_clocks_that_differ_are_found_and_other_warnings_are_not() {
+        assert_eq!(found(FakeMonitors::default()), []);
+        assert_eq!(found(unwell("OSD_NEARFULL", "HEALTH_WARN")), []);
+        assert_eq!(found(unwell("MDS_ALL_DOWN", "HEALTH_ERR"))[0].0, "ClusterUnwell:main");
+        assert_eq!(found(unwell(SKEW, "HEALTH_WARN"))[0].0, "ClockSkewed:main");
+    }
+
+    #[test]
+    fn what_is_shut_out_for_years_is_found_and_how_it_is_let_in_again() {
+        let entries = vec![
+            Entry::of_address("10.0.0.7:0/1234567", "2126-01-01T00:00:00.000000+0000"),
+            Entry::of_address("10.0.0.8:0/0", "2106-02-07T06:28:15.000000+0000"),
+            Entry::of_address("10.0.0.9:0/1", "2026-01-01T00:00:00.000000+0000"),
+        ];
+        let told = found(FakeMonitors { entries, ..Default::default() });
+        let told: Vec<(&str, &str)> =
+            told.iter().map(|(name, mend)| (name.as_str(), mend.as_str())).collect();
+        let client = "when it uses no volume any more: ceph osd blocklist rm 10.0.0.7:0/1234567";
+        let host = "cephlet fence remove 10.0.0.8/32 --cluster main";
+        assert_eq!(told, [("FenceStays:10.0.0.7:0/1234567", client), ("FenceStays:10.0.0.8:0/0", host)]);
+    }
+}
