@@ -366,3 +366,19 @@ fn a_read_only_device_is_not_for_writing() {
     assert!(error.message().contains("/dev/rbd3"), "{error}");
     assert!(node.map(&MapOptions { read_only: true, ..options(Mounter::Kernel) }).unwrap().read_only);
 }
+
+#[test]
+fn devices_of_volumes_are_listed_with_what_unmaps_them() {
+    let node = Node::new();
+    let volume = "csi-vol-web-abcdefghij234";
+    node.kernel_maps(0, volume, "1081c73c7e97");
+    node.kernel_maps(1, "disk-of-an-operator", "1081c73c7e98");
+    node.nbd_connects(0, &format!("cephlet/main/vms/n1/{volume}/1081c73c7e97"));
+    node.nbd_connects(1, "disk-of-an-operator");
+    let devices = node.mapper.devices().unwrap();
+    let listed: Vec<_> = devices.iter().map(|it| (it.object.as_str(), it.detach.as_str())).collect();
+    assert_eq!(
+        listed,
+        [(volume, "rbd device unmap /dev/rbd0"), (volume, "rbd-nbd unmap /dev/nbd0")]
+    );
+}
