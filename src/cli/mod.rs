@@ -30,7 +30,6 @@ mod volume;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -88,8 +87,7 @@ fn perform(parsed: Parsed) -> CliResult<ExitCode> {
 
 /// Connects to the daemon.
 fn connect(command: &Command, given: &Given) -> CliResult<Client> {
-    let config = settings::load(Role::Client)?;
-    let socket = given.value("socket").map_or(config.endpoint, PathBuf::from);
+    let socket = settings::socket(given)?;
     let asked = given.value("timeout").map(|text| values::duration("timeout", text)).transpose()?;
     let timeout = asked.or(QUESTIONS.contains(&command.name).then_some(QUESTION));
     Ok(Client::connect(&socket, timeout)?)
