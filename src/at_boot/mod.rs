@@ -1,14 +1,13 @@
 //! Volumes that are published again after a boot: two units of systemd for each path.
 //!
 //! A service publishes the volume when it starts, and unpublishes it when it stops. A mount unit of the path
-//! requires it: `RequiresMountsFor=` of other units finds that, and no service. Each stops with the other, so
-//! that the daemon's record never says other than what systemd says.
+//! requires it: `RequiresMountsFor=` of other units finds a mount unit, and no service. Each stops with the
+//! other, so that the daemon's record says what systemd says.
 //!
-//! A crash leaves at most files that the repeated command replaces or removes: the service's, which tells
-//! whose the path is, is written first and removed last.
+//! The mount unit tells whose the path is: it is written first and removed last, so that the repeated command
+//! goes on after a crash.
 
-mod units;
-
+use std::fmt::Write;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,70 +17,66 @@ use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::{Class, Cmd, ProcessLimits, Processes, Runner, Tool, Tools};
 use crate::sys::file;
-use units::{Owner, Units};
 
 /// Where an administrator's units are: systemd.unit(5).
 const DIRECTORY: &str = "/etc/systemd/system";
 /// A directory that exists while systemd runs this machine: sd_booted(3).
 const BOOTED: &str = "/run/systemd/system";
-/// For one command of systemctl, without the jobs that it waits for.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// By what a mount unit says that it is cephlet's, in the version that this one knows. systemd ignores such
+/// sections. The volume is the last line.
+const SECTION: &str = "\n[X-Cephlet]\n";
+const FORMAT: &str = "Format=1\nVolume=";
 
-/// A path at which a volume is to be published after each boot.
-pub struct AtBoot {
-    units: Units,
-    directory: PathBuf,
-}
+/// The units of a path, to be written: file and text of each, the mount unit first.
+pub struct Units([(PathBuf, String); 2]);
 
-impl AtBoot {
-    /// Looks whether units can be written for this absolute path; changes nothing.
+impl Units {
+    /// The units that run these command lines for a volume at an absolute path. Changes nothing.
     ///
     /// # Errors
-    /// FAILED_PRECONDITION where systemd does not run this machine, or where the path has a mount unit of
-    /// somebody else; INVALID_ARGUMENT for a path that no unit can have.
-    pub fn prepare(path: &str) -> Result<Self> {
-        Self::prepare_in(Path::new(BOOTED), Path::new(DIRECTORY), path)
+    /// FAILED_PRECONDITION where systemd does not run this machine, or the path has a mount unit of somebody
+    /// else; INVALID_ARGUMENT for what no unit can say.
+    pub fn new(path: &str, volume: &str, [publish, unpublish]: &[Vec<String>; 2]) -> Result<Self> {
+        Self::within([BOOTED, DIRECTORY].map(Path::new), path, (volume, publish, unpublish))
     }
 
-    fn prepare_in(booted: &Path, directory: &Path, path: &str) -> Result<Self> {
+    fn within(
+        [booted, directory]: [&Path; 2],
+        path: &str,
+        (volume, publish, unpublish): (&str, &[String], &[String]),
+    ) -> Result<Self> {
         if !booted.is_dir() {
             return Err(Error::precondition(format!(
-                "--at-boot writes units for systemd, which does not run this machine ({} is not there): publish \
-                 {path} without it, by what starts services here",
+                "--at-boot needs systemd, which does not run this machine: publish the volume without it, by \
+                 what starts services here ({} is not there)",
                 booted.display()
             )));
         }
-        let new = Self { units: Units::of(path)?, directory: directory.to_path_buf() };
-        for file in new.files() {
-            match read(&file)?.as_deref().map(units::owner) {
-                None | Some(Owner::Volume(_)) => {}
-                Some(Owner::Other) => return Err(not_ours(&file, "is not cephlet's")),
-                Some(Owner::Later) => return Err(not_ours(&file, "was written by a later cephlet")),
-            }
+        let [mount, service] = files(directory, path);
+        if let (Some(_), None) = (read(&mount)?, owner(&mount)?) {
+            return Err(Error::precondition(format!("{} is not cephlet's: move it away", mount.display())));
         }
-        Ok(new)
+        let line = |words: &[String]| Ok(words.iter().map(quoted).collect::<Result<Vec<_>>>()?.join(" "));
+        let parent = Path::new(path).parent().and_then(Path::to_str).unwrap_or("/");
+        let text = include_str!("path.service").replace("@PARENT@", &quoted(parent)?);
+        let text = text.replace("@PUBLISH@", &line(publish)?).replace("@UNPUBLISH@", &line(unpublish)?);
+        let text = text.replace("@VOLUME@", &volume.replace('%', "%%"));
+        Ok(Self([(mount, format!("{}Volume={volume}\n", include_str!("path.mount"))), (service, text)]))
     }
 
-    /// Writes the units, with the command lines that publish and unpublish the volume, enables them and starts
-    /// them. What is published already stays so.
+    /// Writes the units, enables them and starts them. What is published already stays so.
     ///
     /// # Errors
     /// Those of the file system and of systemctl(1). Repeated, it goes on.
-    pub fn set_up(&self, volume: &str, publish: &[String], unpublish: &[String]) -> Result<()> {
-        let texts = [self.units.service_text(volume, publish, unpublish)?, units::mount_text(volume)];
-        for (file, text) in self.files().iter().zip(texts) {
-            file::write_whole(file, text)
-                .map_err(|error| Error::io(format!("write {}", file.display()), &error))?;
+    pub fn set_up(&self) -> Result<()> {
+        for (file, text) in &self.0 {
+            file::write_whole(file, text).map_err(failed("write", file))?;
         }
         // It reads all units again, too.
-        Systemctl::new()?.run(&["enable", "--now", &self.units.mount()])?;
-        synced(&self.directory.join("multi-user.target.wants"))?;
-        synced(&self.directory)
-    }
-
-    /// The files of both units, the service's first.
-    fn files(&self) -> [PathBuf; 2] {
-        [self.units.service(), self.units.mount()].map(|name| self.directory.join(name))
+        systemctl(&["enable", "--now", &name(&self.0[0].0)])?;
+        [Path::new(DIRECTORY), &Path::new(DIRECTORY).join("multi-user.target.wants")]
+            .iter()
+            .try_for_each(|directory| file::sync_dir(directory).map_err(failed("sync", directory)))
     }
 }
 
@@ -92,97 +87,90 @@ impl AtBoot {
 /// FAILED_PRECONDITION if a later cephlet has written them; those of the file system and of systemctl(1).
 /// Repeated, it goes on.
 pub fn undo(path: &str, volume: &str) -> Result<Option<String>> {
-    // A path that no unit can have has none.
-    let Ok(units) = Units::of(path) else { return Ok(None) };
-    let [service, mount] = AtBoot { units, directory: DIRECTORY.into() }.files();
-    match read(&service)?.as_deref().map(units::owner) {
-        None | Some(Owner::Other) => return Ok(None),
-        Some(Owner::Later) => return Err(not_ours(&service, "was written by a later cephlet")),
-        Some(Owner::Volume(other)) if other != volume => return Ok(Some(other.to_string())),
-        Some(Owner::Volume(_)) => {}
+    let files @ [mount, service] = &files(Path::new(DIRECTORY), path);
+    match owner(mount)? {
+        Some(own) if own == volume => {}
+        other => return Ok(other),
     }
-    let systemctl = Systemctl::new()?;
-    let names = [&mount, &service].map(|file| file.file_name().unwrap_or_default().to_string_lossy());
-    if !file::is_absent(&mount) {
-        systemctl.run(&["disable", &names[0]])?;
+    let (mount, service) = (name(mount), name(service));
+    systemctl(&["disable", &mount])?;
+    // The service has begun to stop when the path was unmounted. It unpublishes once more, and no later
+    // publishing may meet that. What is not loaded cannot be stopped, nor be forgotten as failed.
+    for verb in ["stop", "reset-failed"] {
+        let _ = systemctl(&[verb, &mount, &service]);
     }
-    // The service has begun to stop when the path was unmounted. It unpublishes once more: no later publishing
-    // may meet that.
-    systemctl.run(&["stop", &names[0], &names[1]])?;
-    for file in [&mount, &service] {
-        file::remove(file).map_err(|error| Error::io(format!("remove {}", file.display()), &error))?;
+    for file in files.iter().rev() {
+        file::remove(file).map_err(failed("remove", file))?;
     }
-    synced(Path::new(DIRECTORY))?;
-    systemctl.run(&["daemon-reload"])?;
-    // A unit that has failed would be listed as such although its file is gone. One that has not is not loaded.
-    let _ = systemctl.run(&["reset-failed", &names[0], &names[1]]);
-    Ok(None)
+    file::sync_dir(Path::new(DIRECTORY)).map_err(failed("sync", Path::new(DIRECTORY)))?;
+    systemctl(&["daemon-reload"]).map(|()| None)
 }
 
-/// Waits until the names in a directory are on disk.
-fn synced(directory: &Path) -> Result<()> {
-    file::sync_dir(directory).map_err(|error| Error::io(format!("sync {}", directory.display()), &error))
+/// The files of the units of a path.
+fn files(directory: &Path, path: &str) -> [PathBuf; 2] {
+    let path = escaped(path);
+    [format!("{path}.mount"), format!("cephlet-publish@{path}.service")].map(|name| directory.join(name))
 }
 
+/// The name of the unit in a file.
+fn name(file: &Path) -> String {
+    file.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn failed<'a>(verb: &'a str, path: &'a Path) -> impl Fn(io::Error) -> Error + 'a {
+    move |error| Error::io(format_args!("{verb} {}", path.display()), &error)
+}
+
+/// The text of a unit; None where there is no such file, or can be none.
 fn read(file: &Path) -> Result<Option<String>> {
     match fs::read_to_string(file) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::io(format!("read {}", file.display()), &error)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidFilename) => {
+            Ok(None)
+        }
+        read => read.map(Some).map_err(failed("read", file)),
     }
 }
 
-fn not_ours(file: &Path, why: &str) -> Error {
-    Error::precondition(format!("{} {why}: it is left alone; move it away first", file.display()))
+/// The volume that a mount unit is for; None if it is not cephlet's.
+fn owner(mount: &Path) -> Result<Option<String>> {
+    let text = read(mount)?.unwrap_or_default();
+    let Some((_, own)) = text.split_once(SECTION) else { return Ok(None) };
+    let later =
+        || Error::precondition(format!("{} was written by a later cephlet: use that", mount.display()));
+    own.trim_end().strip_prefix(FORMAT).map(|volume| Some(volume.to_string())).ok_or_else(later)
 }
 
-/// systemctl(1).
-struct Systemctl(Processes);
+/// Runs systemctl(1). A start lasts as long as the publishing does.
+fn systemctl(arguments: &[&str]) -> Result<()> {
+    let processes = Processes::new(Tools::find(Vec::new()), ProcessLimits::new(1, Duration::MAX))
+        .map_err(|error| Error::io("prepare for starting systemctl", &error))?;
+    let command = Cmd::new(Tool::Systemctl, Class::Lasting).args(arguments);
+    Ok(processes.run(&Call::internal("at boot"), &command).map(drop)?)
+}
 
-impl Systemctl {
-    fn new() -> Result<Self> {
-        let processes = Processes::new(Tools::find(Vec::new()), ProcessLimits::new(1, PATIENCE));
-        processes.map(Self).map_err(|error| Error::io("prepare for starting systemctl", &error))
+/// A path in the name of a unit, as `systemd-escape --path` makes it.
+fn escaped(path: &str) -> String {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    let mut name = String::from(if parts.is_empty() { "-" } else { "" });
+    for (at, byte) in parts.join("/").bytes().enumerate() {
+        match byte {
+            b'/' => name.push('-'),
+            b'.' if at > 0 => name.push('.'),
+            b':' | b'_' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => name.push(byte.into()),
+            _ => write!(name, "\\x{byte:02x}").expect("a string takes everything"),
+        }
     }
+    name
+}
 
-    fn run(&self, arguments: &[&str]) -> Result<()> {
-        // A start lasts as long as the publishing does.
-        let command = Cmd::new(Tool::Systemctl, Class::Lasting).args(arguments);
-        self.0.run(&Call::internal("at boot"), &command)?;
-        Ok(())
+/// A word of a command line or of a list of paths: systemd.syntax(7). A control character can be in neither.
+fn quoted(word: impl AsRef<str>) -> Result<String> {
+    let word = word.as_ref();
+    if word.chars().any(char::is_control) {
+        return Err(Error::invalid(format!("{word:?} has a control character, which no unit can have")));
     }
+    Ok(format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%")))
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use crate::error::Kind;
-
-    #[test]
-    fn a_host_without_systemd_is_told_so() {
-        let directory = tempfile::tempdir().unwrap();
-        let absent = directory.path().join("absent");
-        let error = AtBoot::prepare_in(&absent, directory.path(), "/srv/web").err().unwrap();
-        assert_eq!(error.kind(), Kind::Precondition);
-        assert!(error.message().contains("systemd, which does not run this machine"), "{error}");
-    }
-
-    #[test]
-    fn units_of_others_are_left_alone() {
-        let directory = tempfile::tempdir().unwrap();
-        let prepare = || AtBoot::prepare_in(directory.path(), directory.path(), "/srv/web");
-        let unit = directory.path().join("srv-web.mount");
-        assert!(prepare().is_ok());
-        for (text, why) in [
-            ("[Mount]\nWhat=/dev/sda\n".to_string(), "is not cephlet's"),
-            (units::mount_text("v").replace("Format=1", "Format=2"), "a later cephlet"),
-        ] {
-            fs::write(&unit, text).unwrap();
-            let error = prepare().err().unwrap();
-            assert!(error.kind() == Kind::Precondition && error.message().contains(why), "{error}");
-        }
-        fs::write(&unit, units::mount_text("v")).unwrap();
-        assert!(prepare().is_ok());
-    }
-}
+mod tests;

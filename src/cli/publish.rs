@@ -5,7 +5,7 @@ use std::path::Path;
 use protobuf::MessageField;
 use serde_json::json;
 
-use crate::at_boot::{self, AtBoot};
+use crate::at_boot::{self, Units};
 use crate::cli::failure::{CliError, CliResult};
 use crate::cli::plugin::Plugin;
 use crate::cli::report::Report;
@@ -30,19 +30,16 @@ pub fn publish(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
         ..Default::default()
     };
     let (id, path) = (&request.volume_id, &request.target_path);
-    let at_boot = given.has("at-boot").then(|| AtBoot::prepare(path)).transpose()?;
-    let commands = at_boot
-        .is_some()
-        .then(|| commands_at_boot(given, &settings::socket(given)?, id, path))
-        .transpose()?;
+    let units = match given.has("at-boot") {
+        true => Some(Units::new(path, id, &commands_at_boot(given, &settings::socket(given)?, id, path)?)?),
+        false => None,
+    };
     let node_id = plugin.ask(&request)?.node_id;
-    if let (Some(at_boot), Some([publish, unpublish])) = (at_boot, commands) {
-        at_boot.set_up(id, &publish, &unpublish).map_err(|error| {
-            error.context(format_args!(
-                "volume {id} is published at {path}, but not for the next boot: repeat it"
-            ))
-        })?;
-    }
+    units.map_or(Ok(()), |units| units.set_up()).map_err(|error| {
+        error.context(format_args!(
+            "volume {id} is published at {path}, but not after a boot: repeat the command"
+        ))
+    })?;
     Ok(Report::new("", &json!({"id": id, "node_id": node_id, "target_path": path})))
 }
 
@@ -51,10 +48,11 @@ pub fn publish(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
 fn commands_at_boot(given: &Given, socket: &Path, id: &str, path: &str) -> CliResult<[Vec<String>; 2]> {
     let program = std::env::current_exe().map_err(|error| Error::io("find this program", &error))?;
     let program = values::path_text(&program)?;
-    let mut shared = vec![format!("--socket={}", absolute(socket)?)];
+    let absolute = |text: &str| values::path_text(&values::path(text)?);
+    let mut shared = vec![format!("--socket={}", absolute(&values::path_text(socket)?)?)];
     match given.value("secrets") {
         Some("-") => return Err(CliError::usage("--secrets -: after a boot they can come from a file only")),
-        Some(file) => shared.push(format!("--secrets={}", absolute(Path::new(file))?)),
+        Some(file) => shared.push(format!("--secrets={}", absolute(file)?)),
         None => {}
     }
     let flags = FLAGS_AT_BOOT.iter().filter(|flag| given.has(flag)).map(|flag| format!("--{flag}"));
@@ -65,12 +63,6 @@ fn commands_at_boot(given: &Given, socket: &Path, id: &str, path: &str) -> CliRe
         words.iter().chain(&shared).chain(options).cloned().collect()
     };
     Ok([line("publish", &options), line("unpublish", &["--keep-at-boot".to_string()])])
-}
-
-fn absolute(path: &Path) -> CliResult<String> {
-    let absolute = std::path::absolute(path)
-        .map_err(|error| CliError::usage(format!("the path {}: {error}", path.display())))?;
-    values::path_text(&absolute)
 }
 
 /// Unmounts a volume from a path. With the last path the volume leaves this node.

@@ -20,6 +20,11 @@ const UNITS: &str = "/etc/systemd/system";
 const WEB: (&str, &str, &str) = ("web", "/srv/web", "srv-web");
 const DATA: (&str, &str, &str) = ("data", "/srv/my data", "srv-my\\x20data");
 
+/// The ID of a volume. A name would be looked for in the cluster, too, by a tool that takes its time in the VM.
+fn id_of(name: &str) -> String {
+    fs::read_to_string(format!("/var/lib/boots/{name}")).expect("the ID")
+}
+
 /// What a unit of systemd is doing.
 fn state(unit: &str) -> String {
     run("systemctl", &["show", "--property", "ActiveState", "--value", unit])
@@ -58,8 +63,10 @@ const POWER_FAILURE: [&str; 3] = ["sh", "-c", "echo b >/proc/sysrq-trigger"];
 fn first_boot() {
     install_program();
     run("systemctl", &["enable", "--now", "cephlet.service"]);
-    cephlet(&["volume", "create", WEB.0, "--size", "64M", "--parameter", "backend=local"]);
-    cephlet(&["volume", "create", DATA.0, "--size", "64M", "--parameter", "backend=rbd"]);
+    for (name, backend) in [(WEB.0, "backend=local"), (DATA.0, "backend=rbd")] {
+        let id = cephlet(&["volume", "create", name, "--size", "64M", "--parameter", backend]);
+        fs::write(format!("/var/lib/boots/{name}"), id).expect("write the ID");
+    }
     cephlet(&["volume", "publish", WEB.0, WEB.1, "--at-boot", "--flags", "noatime"]);
     cephlet(&["volume", "publish", DATA.0, DATA.1]);
     fs::write(format!("{}/file", WEB.1), WEB.0).expect("write");
@@ -85,7 +92,7 @@ fn both_are_back() {
             }
         });
         assert_eq!(fs::read_to_string(format!("/run/found-{name}")).expect("read"), name);
-        assert!(cephlet(&["volume", "show", name]).contains(path));
+        assert!(cephlet(&["volume", "show", &id_of(name)]).contains(path));
     }
     assert!(mount_at(Path::new(WEB.1)).expect("mounted").options.contains("noatime"));
     assert!(mount_at(Path::new(DATA.1)).expect("mounted").options.starts_with("ro,"));
@@ -102,7 +109,7 @@ fn after_a_reboot() {
 
     let mount = format!("{}.mount", WEB.2);
     run_within(LONG_PATIENCE, "systemctl", &["stop", &mount]);
-    assert!(!is_mounted(Path::new(WEB.1)) && !cephlet(&["volume", "show", WEB.0]).contains(WEB.1));
+    assert!(!is_mounted(Path::new(WEB.1)) && !cephlet(&["volume", "show", &id_of(WEB.0)]).contains(WEB.1));
     assert_eq!(state("user-web.service"), "inactive", "what needs the path goes on without it");
     run_within(LONG_PATIENCE, "systemctl", &["start", "user-web.service"]);
     run("systemctl", &["daemon-reload"]);
@@ -154,7 +161,8 @@ fn after_a_boot_without_the_cluster() {
 
 fn undone() {
     for (name, path, unit) in [WEB, DATA] {
-        cephlet(&["volume", "unpublish", name, path]);
+        let id = &id_of(name);
+        cephlet(&["volume", "unpublish", id, path]);
         let (mount, service) = (format!("{unit}.mount"), format!("cephlet-publish@{unit}.service"));
         assert!(!is_mounted(Path::new(path)) && !exists(Path::new(path)));
         for file in [&mount, &service, &format!("multi-user.target.wants/{mount}")] {
@@ -163,9 +171,9 @@ fn undone() {
         for unit in [&mount, &service] {
             assert_eq!(run("systemctl", &["show", "--property", "LoadState", "--value", unit]), "not-found");
         }
-        cephlet(&["volume", "publish", name, path]);
-        cephlet(&["volume", "unpublish", name, path]);
-        cephlet(&["volume", "delete", name]);
+        cephlet(&["volume", "publish", id, path]);
+        cephlet(&["volume", "unpublish", id, path]);
+        cephlet(&["volume", "delete", id]);
     }
     let failed =
         run("systemctl", &["list-units", "--failed", "--plain", "--no-legend", "*cephlet*", "srv-*"]);
