@@ -56,7 +56,9 @@ impl Units {
         if let (Some(_), None) = (read(&mount)?, owner(&mount)?) {
             return Err(Error::precondition(format!("{} is not cephlet's: move it away", mount.display())));
         }
-        let line = |words: &[String]| Ok(words.iter().map(quoted).collect::<Result<Vec<_>>>()?.join(" "));
+        let line = |words: &[String]| {
+            Ok::<_, Error>(words.iter().map(quoted).collect::<Result<Vec<_>>>()?.join(" "))
+        };
         let parent = Path::new(path).parent().and_then(Path::to_str).unwrap_or("/");
         let text = include_str!("path.service").replace("@PARENT@", &quoted(parent)?);
         let text = text.replace("@PUBLISH@", &line(publish)?).replace("@UNPUBLISH@", &line(unpublish)?);
