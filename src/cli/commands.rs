@@ -3,7 +3,7 @@
 use crate::cli::syntax::{Action, Command, Opt, SNAPSHOT, VOLUME, flag, option, repeated};
 use crate::cli::values::SECRETS;
 use crate::cli::{
-    completion, fence, identity, node, publish, replication, settings, snapshot, values, volume,
+    completion, fence, identity, jobs, node, publish, replication, settings, snapshot, values, volume,
 };
 
 const MUTABLE: Opt = repeated("mutable", "KEY=VALUE", "a setting that can be changed later; may be repeated");
@@ -85,6 +85,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
         json: "available_bytes; largest_bytes and smallest_bytes (of one volume) or null",
         action: Action::Ask(identity::capacity),
     },
+    jobs::JOBS,
     Command {
         name: "volume create",
         about: "make a volume and print its ID",
@@ -132,7 +133,11 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
         about: "show a volume",
         words: &[VOLUME],
         options: &[],
-        notes: &[],
+        notes: &[
+            "While something is being done about the volume for a second or more, only that is shown, and how far it \
+                  is: all else may change.\n\
+                  JSON then: name or null, id, under_way [] (each as in jobs).",
+        ],
         json: VOLUME_HERE,
         action: Action::Ask(volume::show),
     },

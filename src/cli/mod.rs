@@ -13,7 +13,9 @@ mod failure;
 mod fake;
 mod fence;
 mod help;
+mod here;
 mod identity;
+mod jobs;
 #[cfg(test)]
 mod manual;
 mod names;
@@ -39,7 +41,7 @@ use crate::error::Error;
 
 use commands::COMMANDS;
 use failure::{CliError, CliResult};
-use plugin::Client;
+use plugin::{Client, Plugin};
 use syntax::{Action, Command, Given, Parsed};
 
 /// How long a command that only asks may take if it needs no work on a volume.
@@ -47,6 +49,9 @@ const QUESTION: Duration = Duration::from_secs(30);
 
 /// Commands that only ask and need no work on a volume. Others may take as long as the daemon works.
 const QUESTIONS: [&str; 4] = ["config", "probe", "info", "capacity"];
+
+/// Commands that may wait for long, and show on a terminal how far that is which they wait for.
+const SHOWN: [&str; 4] = ["volume create", "volume expand", "volume publish", "volume delete"];
 
 /// Does what the command line says. `cephlet --help` lists the exit statuses.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
@@ -74,6 +79,11 @@ fn perform(parsed: Parsed) -> CliResult<ExitCode> {
                 true => settings::check()?,
                 false => {
                     let plugin = connect(command, &given)?;
+                    let socket = settings::socket(&given)?;
+                    let ask = |plugin: &dyn Plugin, given: &Given| match SHOWN.contains(&command.name) {
+                        true => jobs::shown(socket.clone(), given.word(0), || ask(plugin, given)),
+                        false => ask(plugin, given),
+                    };
                     names::ask(&plugin, command, ask, given.clone())?
                 }
             };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use protobuf::MessageField;
 
 use crate::backend::Volume;
-use crate::dispatch::Call;
+use crate::dispatch::{Call, Progress};
 use crate::error::Result;
 use crate::grpc::bridge::{Caller, Encoded};
 use crate::grpc::ensure_served;
@@ -122,6 +122,22 @@ impl wire::Operator for Operator {
     ) -> Result<Encoded<wire::ListHereResponse>> {
         let target_paths = self.operations.targets_here(&request.volume_id)?;
         Encoded::of(wire::ListHereResponse { target_paths, ..Default::default() })
+    }
+
+    fn jobs(&self, caller: &Caller<'_>, _: wire::JobsRequest) -> Result<Encoded<wire::JobsResponse>> {
+        let job = |progress: &Progress| {
+            let step = progress.step();
+            wire::Job {
+                operation: progress.method().rsplit('/').next().unwrap_or_default().to_string(),
+                subject: progress.subject(),
+                step: step.name,
+                percent: step.percent.map_or(-1, i32::from),
+                seconds: progress.age().as_secs(),
+                ..Default::default()
+            }
+        };
+        let jobs = caller.under_way().iter().map(job).collect();
+        Encoded::of(wire::JobsResponse { jobs, ..Default::default() })
     }
 
     fn config(&self, caller: &Caller<'_>, _: wire::ConfigRequest) -> Result<Encoded<wire::ConfigResponse>> {

@@ -103,7 +103,7 @@ const KNOWS: [(&str, &[&str]); 19] = [
     ),
     ("dispatch", &["clock", "error"]),
     ("exec", &["dispatch", "error", "metrics", "secrets", "sys"]),
-    ("grpc", &["backend", "csi", "dispatch", "error", "metrics", "secrets", "sys", "volume"]),
+    ("grpc", &["backend", "csi", "dispatch", "error", "jobs", "metrics", "secrets", "sys", "volume"]),
     ("ids", &["error", "sys"]),
     ("jobs", &["dispatch", "error"]),
     ("journal", &["error", "sys"]),
