@@ -126,7 +126,7 @@ impl Daemon {
         remember_name(config, &operations.layout, &node)?;
         let jobs = Arc::clone(&operations.jobs);
         jobs.start();
-        let running = Arc::new(ActiveCalls::default());
+        let running = Arc::new(ActiveCalls::beside(Arc::clone(&jobs)));
         running.watch().map_err(|error| Error::io("start a thread", &error))?;
         let workers = Arc::new(Workers::start(config.workers, config.queue)?);
         let numbers = numbers::start(config, (&workers, &locks, &running), (&processes, &operations))?;

@@ -5,6 +5,7 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start tools and sync what they make"))]
 
+mod at_boot;
 mod backend;
 mod base64;
 mod cli;

@@ -3,7 +3,7 @@
 use crate::cli::syntax::{Action, Command, Opt, SNAPSHOT, VOLUME, flag, option, repeated};
 use crate::cli::values::SECRETS;
 use crate::cli::{
-    completion, doctor, fence, identity, node, publish, replication, settings, snapshot, values, volume,
+    completion, doctor, fence, identity, jobs, node, publish, replication, settings, snapshot, values, volume,
 };
 
 const MUTABLE: Opt = repeated("mutable", "KEY=VALUE", "a setting that can be changed later; may be repeated");
@@ -86,6 +86,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
         json: "available_bytes; largest_bytes and smallest_bytes (of one volume) or null",
         action: Action::Ask(identity::capacity),
     },
+    jobs::JOBS,
     Command {
         name: "volume create",
         about: "make a volume and print its ID",
@@ -133,7 +134,11 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
         about: "show a volume",
         words: &[VOLUME],
         options: &[],
-        notes: &[],
+        notes: &[
+            "While something is being done about the volume for a second or more, only that is shown, and how far it \
+                  is: all else may change.\n\
+                  JSON then: name or null, id, under_way [] (each as in jobs).",
+        ],
         json: VOLUME_HERE,
         action: Action::Ask(volume::show),
     },
@@ -176,6 +181,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
             FILE_SYSTEM,
             MODE,
             option("flags", "FLAG,…", "mount options, separated by commas"),
+            flag("at-boot", "and again after each boot: needs systemd"),
             SECRETS,
         ],
         notes: &[
@@ -191,7 +197,10 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
         name: "volume unpublish",
         about: "unmount a volume from a path and, if that was its last use on this node, detach it",
         words: &[VOLUME, "PATH"],
-        options: &[SECRETS],
+        options: &[
+            flag("keep-at-boot", "publish it again after the next boot, as --at-boot has said"),
+            SECRETS,
+        ],
         notes: &["A path where the volume is not published is unpublished, also after a reboot."],
         json: "id, target_path, detached (whether nothing on this node uses the volume any more)",
         action: Action::Ask(publish::unpublish),

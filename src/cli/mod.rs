@@ -14,7 +14,9 @@ mod failure;
 mod fake;
 mod fence;
 mod help;
+mod here;
 mod identity;
+mod jobs;
 #[cfg(test)]
 mod manual;
 mod names;
@@ -31,7 +33,6 @@ mod volume;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ use crate::error::Error;
 
 use commands::COMMANDS;
 use failure::{CliError, CliResult};
-use plugin::Client;
+use plugin::{Client, Plugin};
 use syntax::{Action, Command, Given, Parsed};
 
 /// How long a command that only asks may take if it needs no work on a volume.
@@ -49,6 +50,9 @@ const QUESTION: Duration = Duration::from_secs(30);
 
 /// Commands that only ask and need no work on a volume. Others may take as long as the daemon works.
 const QUESTIONS: [&str; 5] = ["config", "probe", "info", "capacity", "doctor"];
+
+/// Commands that may wait for long, and show on a terminal how far that is which they wait for.
+const SHOWN: [&str; 4] = ["volume create", "volume expand", "volume publish", "volume delete"];
 
 /// Does what the command line says. `cephlet --help` lists the exit statuses.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
@@ -77,7 +81,14 @@ fn perform(parsed: Parsed) -> CliResult<ExitCode> {
             } else {
                 match connect(command, &given) {
                     Err(failure) if command.name == doctor::DOCTOR.name => doctor::without_daemon(&failure),
-                    plugin => names::ask(&plugin?, command, ask, given.clone())?,
+                    plugin => {
+                        let socket = settings::socket(&given)?;
+                        let ask = |plugin: &dyn Plugin, given: &Given| match SHOWN.contains(&command.name) {
+                            true => jobs::shown(socket.clone(), given.word(0), || ask(plugin, given)),
+                            false => ask(plugin, given),
+                        };
+                        names::ask(&plugin?, command, ask, given.clone())?
+                    }
                 }
             };
             report.notes.iter().for_each(|note| complain(note));
@@ -90,8 +101,7 @@ fn perform(parsed: Parsed) -> CliResult<ExitCode> {
 
 /// Connects to the daemon.
 fn connect(command: &Command, given: &Given) -> CliResult<Client> {
-    let config = settings::load(Role::Client)?;
-    let socket = given.value("socket").map_or(config.endpoint, PathBuf::from);
+    let socket = settings::socket(given)?;
     let asked = given.value("timeout").map(|text| values::duration("timeout", text)).transpose()?;
     let timeout = asked.or(QUESTIONS.contains(&command.name).then_some(QUESTION));
     Ok(Client::connect(&socket, timeout)?)

@@ -1,15 +1,23 @@
 //! `volume publish`, `unpublish` and `reclaim`.
 
+use std::path::Path;
+
 use protobuf::MessageField;
 use serde_json::json;
 
-use crate::cli::failure::CliResult;
+use crate::at_boot::{self, Units};
+use crate::cli::failure::{CliError, CliResult};
 use crate::cli::plugin::Plugin;
 use crate::cli::report::Report;
 use crate::cli::syntax::Given;
-use crate::cli::{values, volume};
+use crate::cli::{settings, values, volume};
+use crate::error::{Error, Kind};
 use crate::grpc::proto::cephlet_operator_v1 as operator;
 use crate::grpc::proto::csi_v1 as wire;
+
+/// The options by which a volume is published after a boot as it was with `--at-boot`.
+const FLAGS_AT_BOOT: [&str; 2] = ["read-only", "block"];
+const OPTIONS_AT_BOOT: [&str; 3] = ["fs", "mode", "flags"];
 
 /// Publishes a volume to this node and mounts it at a path.
 pub fn publish(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
@@ -21,9 +29,40 @@ pub fn publish(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
         secrets: values::secrets(given)?,
         ..Default::default()
     };
+    let (id, path) = (&request.volume_id, &request.target_path);
+    let units = match given.has("at-boot") {
+        true => Some(Units::new(path, id, &commands_at_boot(given, &settings::socket(given)?, id, path)?)?),
+        false => None,
+    };
     let node_id = plugin.ask(&request)?.node_id;
-    let json = json!({"id": request.volume_id, "node_id": node_id, "target_path": request.target_path});
-    Ok(Report::new("", &json))
+    units.map_or(Ok(()), |units| units.set_up()).map_err(|error| {
+        error.context(format_args!(
+            "volume {id} is published at {path}, but not after a boot: repeat the command"
+        ))
+    })?;
+    Ok(Report::new("", &json!({"id": id, "node_id": node_id, "target_path": path})))
+}
+
+/// The command lines that publish a volume after a boot and unpublish it before the next one. They say all
+/// that comes from the environment or from the directory of this one.
+fn commands_at_boot(given: &Given, socket: &Path, id: &str, path: &str) -> CliResult<[Vec<String>; 2]> {
+    let program = std::env::current_exe().map_err(|error| Error::io("find this program", &error))?;
+    let program = values::path_text(&program)?;
+    let absolute = |text: &str| values::path_text(&values::path(text)?);
+    let mut shared = vec![format!("--socket={}", absolute(&values::path_text(socket)?)?)];
+    match given.value("secrets") {
+        Some("-") => return Err(CliError::usage("--secrets -: after a boot they can come from a file only")),
+        Some(file) => shared.push(format!("--secrets={}", absolute(file)?)),
+        None => {}
+    }
+    let flags = FLAGS_AT_BOOT.iter().filter(|flag| given.has(flag)).map(|flag| format!("--{flag}"));
+    let option = |name: &&str| given.value(name).map(|value| format!("--{name}={value}"));
+    let options = flags.chain(OPTIONS_AT_BOOT.iter().filter_map(option)).collect::<Vec<_>>();
+    let line = |verb: &str, options: &[String]| {
+        let words = [&program, "volume", verb, id, path].map(str::to_string);
+        words.iter().chain(&shared).chain(options).cloned().collect()
+    };
+    Ok([line("publish", &options), line("unpublish", &["--keep-at-boot".to_string()])])
 }
 
 /// Unmounts a volume from a path. With the last path the volume leaves this node.
@@ -34,9 +73,17 @@ pub fn unpublish(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
         secrets: values::secrets(given)?,
         ..Default::default()
     };
-    let detached = plugin.ask(&request)?.has_left;
-    let json = json!({"id": request.volume_id, "target_path": request.target_path, "detached": detached});
-    Ok(Report::new("", &json))
+    let (id, path) = (&request.volume_id, &request.target_path);
+    let answer = plugin.ask(&request);
+    let is_gone = answer.as_ref().is_err_and(|error| error.kind() == Kind::NotFound);
+    let another = match !given.has("keep-at-boot") && (answer.is_ok() || is_gone) {
+        true => at_boot::undo(path, id)?,
+        false => None,
+    };
+    let report = Report::new("", &json!({"id": id, "target_path": path, "detached": answer?.has_left}));
+    Ok(another.into_iter().fold(report, |report, other| {
+        report.with_note(format!("volume {other} is still published at {path} after a boot"))
+    }))
 }
 
 fn target(given: &Given) -> CliResult<String> {
@@ -59,8 +106,9 @@ pub fn reclaim(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::cli::commands::COMMANDS;
     use crate::cli::fake::{Fake, run};
-    use crate::error::Error;
+    use crate::cli::syntax::{Parsed, parse};
 
     #[test]
     fn a_publish_asks_for_what_the_options_say() {
@@ -84,6 +132,43 @@ mod tests {
         let wrong = Fake::default();
         assert_eq!(run(&wrong, "volume publish v1 /mnt/a --mode rw").unwrap_err().exit_code(), 2);
         assert!(wrong.asked().is_empty());
+    }
+
+    fn given(line: &str) -> Given {
+        match parse(COMMANDS, line.split_whitespace().map(Into::into).collect()).unwrap() {
+            Parsed::Run(_, given) => given,
+            Parsed::Help(_) => panic!("no command in {line:?}"),
+        }
+    }
+
+    #[test]
+    fn the_commands_at_boot_say_what_the_first_one_said() {
+        let line = "volume publish web /mnt/a --at-boot --read-only --block --fs xfs --flags noatime,nosuid --mode \
+                    single-node-writer --secrets ./k --timeout 5 --json --parameter pool=fast";
+        let [publish, unpublish] =
+            commands_at_boot(&given(line), Path::new("./s.sock"), "v1", "/mnt/a").unwrap();
+        let here = std::env::current_dir().unwrap();
+        let (socket, secrets) =
+            (format!("--socket={}/s.sock", here.display()), format!("--secrets={}/k", here.display()));
+        let words = |words: &[String]| words[1..].to_vec();
+        let shared = ["v1", "/mnt/a", &socket, &secrets];
+        let options =
+            ["--read-only", "--block", "--fs=xfs", "--mode=single-node-writer", "--flags=noatime,nosuid"];
+        assert_eq!(words(&publish), [&["volume", "publish"][..], &shared, &options].concat());
+        assert_eq!(words(&unpublish), [&["volume", "unpublish"][..], &shared, &["--keep-at-boot"]].concat());
+        let refused =
+            commands_at_boot(&given("volume publish v1 /mnt/a --secrets -"), Path::new("/s"), "v1", "/mnt/a");
+        assert_eq!(refused.unwrap_err().exit_code(), 2);
+    }
+
+    /// An option that is added to the command has to be added to those at boot, or here.
+    #[test]
+    fn no_option_of_a_publish_is_forgotten_at_boot() {
+        let command = COMMANDS.iter().find(|command| command.name == "volume publish").unwrap();
+        for option in command.options().map(|option| option.name) {
+            let is_kept = FLAGS_AT_BOOT.contains(&option) || OPTIONS_AT_BOOT.contains(&option);
+            assert!(is_kept || ["at-boot", "secrets", "parameter"].contains(&option), "{option}");
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `config`: the settings of the daemon, or of this environment.
 
+use std::path::PathBuf;
+
 use serde_json::{Map, Value};
 
 use crate::cli::failure::{CliError, CliResult};
@@ -30,6 +32,12 @@ clusters [{cluster, monitors, user, key, pools, namespaces, state}], remarks [{r
 /// The settings in the environment, or all mistakes in them.
 pub fn load(role: Role) -> CliResult<Config> {
     Config::load(role).map_err(|mistakes| refused(&mistakes))
+}
+
+/// The daemon's socket: as given, else as in the environment.
+pub fn socket(given: &Given) -> CliResult<PathBuf> {
+    let endpoint = load(Role::Client)?.endpoint;
+    Ok(given.value("socket").map_or(endpoint, PathBuf::from))
 }
 
 fn refused(mistakes: &[Mistake]) -> CliError {

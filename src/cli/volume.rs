@@ -8,12 +8,14 @@ use serde_json::json;
 
 use crate::cli::condition::Condition;
 use crate::cli::failure::{CliError, CliResult, UNREACHABLE};
+use crate::cli::here::{self, Usage};
+use crate::cli::jobs;
 use crate::cli::plugin::Plugin;
 use crate::cli::report::{Report, fields, human, table};
 use crate::cli::syntax::Given;
 use crate::cli::values;
-use crate::error::{Kind, Result};
-use crate::grpc::proto::cephlet_operator_v1::{ListHereRequest, ListReachableRequest, NamedVolume};
+use crate::error::Result;
+use crate::grpc::proto::cephlet_operator_v1::{ListReachableRequest, NamedVolume};
 use crate::grpc::proto::csi_v1 as wire;
 
 /// The parameter for a volume's file system, as ceph-csi and the Kubernetes sidecars name it.
@@ -36,13 +38,6 @@ struct Shown {
 struct Source {
     kind: &'static str,
     id: String,
-}
-
-#[derive(Debug, Serialize)]
-struct Usage {
-    total_bytes: i64,
-    used_bytes: i64,
-    available_bytes: i64,
 }
 
 /// A volume with what this node knows of it.
@@ -272,54 +267,29 @@ fn listed(volume: NamedVolume) -> Shown {
 /// Shows a volume and, if it is published on this node, where and how full it is.
 pub fn show(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let id = given.word(0);
+    if let Some(report) = jobs::instead(plugin, id, given.names.get(id))? {
+        return Ok(report);
+    }
     let request = wire::ControllerGetVolumeRequest { volume_id: id.to_string(), ..Default::default() };
     let reply = plugin.ask(&request)?;
     let status = reply.status.unwrap_or_default();
     let name = given.names.get(id).cloned();
     let (nodes, condition) = (status.published_node_ids, status.volume_condition);
     let mut volume = Shown::new(name, reply.volume.unwrap_or_default(), nodes, condition);
-    let targets = targets(plugin, id)?;
+    let targets = here::targets(plugin, id)?;
     let stats =
-        targets.first().map(|path| stats(plugin, id, path)).transpose()?.flatten().unwrap_or_default();
+        targets.first().map(|path| here::stats(plugin, id, path)).transpose()?.flatten().unwrap_or_default();
     let here = stats.volume_condition.clone().into_option().map(Condition::from);
     if let (false, Some(here)) = (volume.is_unwell(), here.filter(|here| here.abnormal)) {
         volume.condition = Some(here);
     }
-    let usage = usage(stats);
+    let usage = here::usage(stats);
     let mut pairs = volume.fields();
     pairs.push(("published at", targets.join(" ")));
     pairs.extend(
         usage.iter().map(|it| ("used", format!("{} of {}", human(it.used_bytes), human(it.total_bytes)))),
     );
     Ok(Report::new(fields(&pairs), &ShownHere { volume, targets, usage }))
-}
-
-/// The target paths of a volume on this node.
-fn targets(plugin: &dyn Plugin, id: &str) -> Result<Vec<String>> {
-    let request = ListHereRequest { volume_id: id.to_string(), ..Default::default() };
-    Ok(plugin.ask(&request)?.target_paths)
-}
-
-/// What the node says of a published volume; None if the daemon no longer knows it at the path, or serves no
-/// node.
-fn stats(plugin: &dyn Plugin, id: &str, path: &str) -> Result<Option<wire::NodeGetVolumeStatsResponse>> {
-    let request = wire::NodeGetVolumeStatsRequest {
-        volume_id: id.to_string(),
-        volume_path: path.to_string(),
-        ..Default::default()
-    };
-    match plugin.ask(&request) {
-        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Unimplemented) => Ok(None),
-        reply => reply.map(Some),
-    }
-}
-
-/// The usage of a volume, if the node reports one.
-fn usage(stats: wire::NodeGetVolumeStatsResponse) -> Option<Usage> {
-    let is_of_bytes =
-        |usage: &wire::VolumeUsage| usage.unit.enum_value() == Ok(wire::volume_usage::Unit::BYTES);
-    let bytes = stats.usage.into_iter().find(is_of_bytes);
-    bytes.map(|it| Usage { total_bytes: it.total, used_bytes: it.used, available_bytes: it.available })
 }
 
 /// Makes a volume larger, and expands it on the node where the volume is published.
@@ -339,7 +309,7 @@ pub fn expand(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let reply = plugin.ask(&request)?;
     // One path is enough: all of them are the same device and file system.
     let path = match (named, reply.node_expansion_required) {
-        (None, true) => targets(plugin, id)?.into_iter().next(),
+        (None, true) => here::targets(plugin, id)?.into_iter().next(),
         (named, is_required) => named.filter(|_| is_required),
     };
     if let Some(path) = &path {

@@ -6,7 +6,7 @@ use super::*;
 use crate::backend::Reason;
 use crate::cli::fake::{Fake, run};
 use crate::error::Error;
-use crate::grpc::proto::cephlet_operator_v1::{ListHereResponse, ListReachableResponse};
+use crate::grpc::proto::cephlet_operator_v1::{ListHereRequest, ListHereResponse, ListReachableResponse};
 use crate::volume::Fault;
 
 fn volume(id: &str, size: i64) -> wire::Volume {

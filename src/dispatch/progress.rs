@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -37,7 +37,31 @@ struct CallState {
     bulkhead: Mutex<Option<Bulkhead>>,
     ignores_deadline: AtomicBool,
     subject: Mutex<String>,
-    step: Mutex<(String, Instant)>,
+    step: Mutex<Step>,
+    reports: AtomicU32,
+}
+
+/// A step of a call, and how far it is.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What is done, such as a command line.
+    pub name: String,
+    /// How much of it is done, in percent, where its tool tells that.
+    pub percent: Option<u8>,
+    since: Instant,
+}
+
+impl Step {
+    fn new(name: String) -> Self {
+        Self { name, percent: None, since: Instant::now() }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        self.percent.map_or(Ok(()), |percent| write!(f, " ({percent} %)"))
+    }
 }
 
 impl Progress {
@@ -51,7 +75,8 @@ impl Progress {
             bulkhead: Mutex::default(),
             ignores_deadline: AtomicBool::new(false),
             subject: Mutex::default(),
-            step: Mutex::new((String::from("queued"), Instant::now())),
+            step: Mutex::new(Step::new(String::from("queued"))),
+            reports: AtomicU32::new(0),
         }))
     }
 
@@ -103,13 +128,29 @@ impl Progress {
 
     /// Enters a step ("mkfs.ext4 /dev/loop3"): shown to waiting calls, and in the log of slow calls.
     pub fn enter_step(&self, step: impl Into<String>) {
-        *self.0.step.lock() = (step.into(), Instant::now());
+        *self.0.step.lock() = Step::new(step.into());
     }
 
-    /// The step the call is in, and for how long.
+    /// Says how much of the step is done, in percent.
+    pub fn come_to(&self, percent: u8) {
+        self.0.step.lock().percent = Some(percent);
+    }
+
+    /// The step the call is in.
+    pub fn step(&self) -> Step {
+        self.0.step.lock().clone()
+    }
+
+    /// Whether a report is due, of which there is one after each further `pause`. It counts as made then.
+    pub fn is_due(&self, pause: Duration) -> bool {
+        let due = u32::try_from(self.age().as_nanos() / pause.as_nanos()).unwrap_or(u32::MAX);
+        self.0.reports.fetch_max(due, Ordering::Relaxed) < due
+    }
+
+    /// The step the call is in, with how far it is, and for how long.
     pub fn current_step(&self) -> (String, Duration) {
-        let step = self.0.step.lock();
-        (step.0.clone(), step.1.elapsed())
+        let step = self.step();
+        (step.to_string(), step.since.elapsed())
     }
 }
 

@@ -20,6 +20,7 @@ use super::Why;
 use super::command::{Input, MemoryFile, Output};
 use super::starter::Starter;
 use super::stream::{Keep, Stream};
+use crate::dispatch::Progress;
 use crate::sys::process::{Orphaned, give_host_name, isolate};
 
 /// How a process is started.
@@ -142,13 +143,20 @@ impl Process {
         })
     }
 
-    /// Reads what the process writes until it ends, until the time `until`, or until `told` is readable.
-    pub(super) fn wait(&mut self, until: Option<Instant>, told: Option<BorrowedFd<'_>>) -> WaitEnd {
+    /// Reads what the process writes until it ends, until the time `until`, or until `told` is readable. What
+    /// it writes of how far it is goes to `progress`.
+    pub(super) fn wait(
+        &mut self,
+        until: Option<Instant>,
+        told: Option<BorrowedFd<'_>>,
+        progress: &Progress,
+    ) -> WaitEnd {
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let ready = self.poll(told, left);
             self.stdout.drain();
             self.stderr.drain();
+            self.stderr.percent().into_iter().for_each(|percent| progress.come_to(percent));
             match ready {
                 Some(event) => return event,
                 None if left.is_some_and(|left| left.is_zero()) => return WaitEnd::Time,

@@ -62,7 +62,7 @@ impl Reaper {
     }
 
     fn wait(&self, mut orphan: Orphan) {
-        orphan.job.wait(None, None);
+        orphan.job.wait(None, None, &orphan.call);
         orphan.job.reap();
         let mut counts = self.0.lock();
         counts.entry(orphan.bulkhead.clone()).and_modify(|count| *count -= 1);

@@ -211,7 +211,7 @@ impl Processes {
         loop {
             let tick = heeds_client.then(|| Instant::now() + TICK);
             let until = tick.into_iter().chain(deadline).min();
-            let event = job.wait(until, Some(self.stop.as_fd()));
+            let event = job.wait(until, Some(self.stop.as_fd()), call);
             let over = deadline.is_some_and(|deadline| Instant::now() >= deadline)
                 || (heeds_client && call.expired());
             if event != WaitEnd::Time || over {
@@ -241,11 +241,11 @@ impl Processes {
             after.as_secs()
         );
         job.signal_group(Signal::TERM);
-        let mut event = job.wait(Some(Instant::now() + self.limits.grace), None);
+        let mut event = job.wait(Some(Instant::now() + self.limits.grace), None, task.call);
         // Also for processes that the leader left behind in its group.
         job.signal_group(Signal::KILL);
         if event != WaitEnd::Ended {
-            event = job.wait(Some(Instant::now() + self.limits.last_wait), None);
+            event = job.wait(Some(Instant::now() + self.limits.last_wait), None, task.call);
         }
         let stderr_tail = job.stderr_tail();
         let command = task.command;

@@ -16,6 +16,9 @@ const CHUNK: usize = 8192;
 /// (pipe(7)).
 const DRAIN: usize = 1 << 20;
 
+/// How rbd(8) writes how far it is: `\rImage flatten: 12% complete...`, at the end with `done.` or `failed.`
+const COMPLETE: &str = "% complete...";
+
 /// Which part of a child's output is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
@@ -76,6 +79,13 @@ impl Stream {
         }
     }
 
+    /// How far the child is, in percent, where it has written that.
+    pub(super) fn percent(&self) -> Option<u8> {
+        let text = String::from_utf8_lossy(&self.kept);
+        let (before, _) = text.rsplit_once(COMPLETE)?;
+        before.rsplit(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
+    }
+
     /// Whether there was more output than the limit.
     pub(super) fn overflowed(&self) -> bool {
         self.overflowed
@@ -86,9 +96,14 @@ impl Stream {
         std::mem::take(&mut self.kept)
     }
 
-    /// What was kept, as text.
+    /// What was kept, as text, without how far the child was.
     pub(super) fn take_text(&mut self) -> String {
-        String::from_utf8_lossy(&self.take()).into_owned()
+        let text = String::from_utf8_lossy(&self.take()).into_owned();
+        if !text.contains(COMPLETE) {
+            return text;
+        }
+        let lines = text.split(['\r', '\n']).filter(|line| !line.contains(COMPLETE) && !line.is_empty());
+        lines.collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -127,6 +142,23 @@ mod tests {
         assert_eq!(text.len(), TAIL);
         assert!(text.ends_with("line 1998\nline 1999\n"));
         assert!(!stream.overflowed());
+    }
+
+    #[test]
+    fn how_far_the_child_is_is_told_apart_from_what_it_complains_about() {
+        let (mut stream, mut writer) = pipe(Keep::Tail);
+        assert_eq!(stream.percent(), None);
+        for (text, percent) in [
+            ("rbd: a warning\n\rImage flatten: 1% complete...", Some(1)),
+            ("\rImage flatten: 57% complete...\rImage flatten: 5", Some(57)),
+            ("8% complete...", Some(58)),
+            ("\rImage flatten: 58% complete...failed.\nrbd: flatten error: (2) No such file\n", Some(58)),
+        ] {
+            writer.write_all(text.as_bytes()).unwrap();
+            stream.drain();
+            assert_eq!(stream.percent(), percent, "{text:?}");
+        }
+        assert_eq!(stream.take_text(), "rbd: a warning\nrbd: flatten error: (2) No such file");
     }
 
     #[test]

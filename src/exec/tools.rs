@@ -41,11 +41,13 @@ pub enum Tool {
     Modprobe,
     /// `systemd-run`
     SystemdRun,
+    /// `systemctl`
+    Systemctl,
 }
 
 /// Every tool in the order of the enum, with the name of its file and of the package that has it in most
 /// distributions.
-const TOOLS: [(Tool, &str, &str); 14] = [
+const TOOLS: [(Tool, &str, &str); 15] = [
     (Tool::MkfsExt4, "mkfs.ext4", "e2fsprogs"),
     (Tool::MkfsXfs, "mkfs.xfs", "xfsprogs"),
     (Tool::MkfsBtrfs, "mkfs.btrfs", "btrfs-progs"),
@@ -60,6 +62,7 @@ const TOOLS: [(Tool, &str, &str); 14] = [
     (Tool::CephFuse, "ceph-fuse", "ceph-fuse"),
     (Tool::Modprobe, "modprobe", "kmod"),
     (Tool::SystemdRun, "systemd-run", "systemd"),
+    (Tool::Systemctl, "systemctl", "systemd"),
 ];
 
 impl Tool {

@@ -12,45 +12,59 @@ use parking_lot::{Condvar, Mutex};
 use crate::dispatch::{Bulkhead, Progress};
 use crate::error::Error;
 use crate::grpc::status;
+use crate::jobs::JobQueue;
 use crate::metrics;
 
-/// A call that runs longer than this is logged with the step it is in, again and again.
+/// A call or job that runs longer than this is logged with the step it is in, again and again.
 const SLOW: Duration = Duration::from_secs(30);
 
 /// Whether an rpc needs no storage. Such an rpc has a lane of its own, so that a cluster that hangs never
 /// fails a health check. Health checks are frequent, so a success is logged at the debug level only.
 pub fn is_quick(method: &str) -> bool {
-    let quick = ["Probe", "GetCapabilities", "/NodeGetInfo", "/GetNodeID"];
+    let quick = ["Probe", "GetCapabilities", "/NodeGetInfo", "/GetNodeID", ".Operator/Jobs"];
     method.contains(".Identity/") || quick.iter().any(|end| method.ends_with(end))
 }
 
 /// The calls in progress.
-#[derive(Debug)]
 pub struct ActiveCalls {
     calls: Mutex<BTreeMap<u64, Watched>>,
+    jobs: Arc<JobQueue>,
     slow: Duration,
     stopped: Mutex<bool>,
     wake: Condvar,
 }
 
-/// A call, when it came in, and how often it has been reported as slow.
+/// A call, and when it came in.
 #[derive(Debug)]
 struct Watched {
     call: Progress,
     came: SystemTime,
-    reports: u32,
-}
-
-impl Default for ActiveCalls {
-    fn default() -> Self {
-        Self { calls: Mutex::default(), slow: SLOW, stopped: Mutex::default(), wake: Condvar::new() }
-    }
 }
 
 impl ActiveCalls {
+    /// None yet, beside the jobs of this queue.
+    pub fn beside(jobs: Arc<JobQueue>) -> Self {
+        Self { calls: Mutex::default(), jobs, slow: SLOW, stopped: Mutex::default(), wake: Condvar::new() }
+    }
+
+    /// The calls and the background jobs in progress, the oldest first.
+    fn all(&self) -> Vec<Progress> {
+        let mut all: Vec<Progress> = self.calls.lock().values().map(|watched| watched.call.clone()).collect();
+        all.extend(self.jobs.under_way());
+        all.sort_by_key(Progress::id);
+        all
+    }
+
+    /// The same without those that need no storage.
+    pub fn under_way(&self) -> Vec<Progress> {
+        let mut all = self.all();
+        all.retain(|one| !is_quick(one.method()));
+        all
+    }
+
     /// Adds a call that came in.
     pub fn began(&self, call: &Progress) {
-        let watched = Watched { call: call.clone(), came: SystemTime::now(), reports: 0 };
+        let watched = Watched { call: call.clone(), came: SystemTime::now() };
         self.calls.lock().insert(call.id(), watched);
         metrics::touch();
     }
@@ -112,18 +126,18 @@ impl ActiveCalls {
         self.wake.notify_all();
     }
 
-    /// A line for each call that has become slow, or is due for another report; and how long until the next
-    /// report may be due. A call that comes in meanwhile is not slow before that.
+    /// A line for each call or job that has become slow, or is due for another report; and how long until the
+    /// next report may be due. One that begins meanwhile is not slow before that.
     fn slow_calls(&self) -> (Vec<String>, Duration) {
         let mut pause = self.slow;
         let mut lines = Vec::new();
-        for Watched { call, reports, .. } in self.calls.lock().values_mut() {
+        for call in self.all() {
             let age = call.age();
-            if age >= self.slow * (*reports + 1) {
-                *reports = (age.as_nanos() / self.slow.as_nanos()) as u32;
-                lines.push(slow_line(call, age));
+            if call.is_due(self.slow) {
+                lines.push(slow_line(&call, age));
             }
-            pause = pause.min(self.slow * (*reports + 1) - age);
+            pause =
+                pause.min(self.slow - Duration::from_nanos((age.as_nanos() % self.slow.as_nanos()) as u64));
         }
         (lines, pause)
     }
@@ -145,7 +159,7 @@ mod tests {
     use crate::dispatch::Call;
 
     fn running(slow: Duration) -> (ActiveCalls, Call) {
-        let running = ActiveCalls { slow, ..ActiveCalls::default() };
+        let running = ActiveCalls { slow, ..ActiveCalls::beside(Arc::default()) };
         let call = Call::internal("/csi.v1.Node/NodeStageVolume");
         running.began(&call);
         (running, call)
@@ -164,11 +178,15 @@ mod tests {
         let (running, call) = running(Duration::from_millis(1));
         call.set_subject("volume-1");
         call.enter_step("mkfs.ext4 /dev/loop3");
+        call.come_to(12);
         for _ in 0..3 {
             let lines = std::iter::repeat_with(|| running.slow_calls().0).find(|lines| !lines.is_empty());
             let said = lines.unwrap_or_default().join("\n");
             let who = format!("{} /csi.v1.Node/NodeStageVolume volume-1 still running after ", call.id());
-            assert!(said.starts_with(&who) && said.contains(" s: mkfs.ext4 /dev/loop3"), "{said}");
+            assert!(
+                said.starts_with(&who) && said.contains(" s: mkfs.ext4 /dev/loop3 (12 %) for "),
+                "{said}"
+            );
             assert!(!said.contains('\n'), "{said}");
         }
         running.ended(&call, Ok(()));

@@ -17,7 +17,7 @@ use grpcio::{
 };
 use protobuf::Message;
 
-use crate::dispatch::{Bulkhead, Call, Guard, Identical, KeySet, LockTable, Locked, Workers};
+use crate::dispatch::{Bulkhead, Call, Guard, Identical, KeySet, LockTable, Locked, Progress, Workers};
 use crate::error::{Error, Result};
 use crate::grpc::active_calls::{ActiveCalls, is_quick};
 use crate::grpc::proto::Rpc;
@@ -62,6 +62,11 @@ pub struct Caller<'a> {
 }
 
 impl Caller<'_> {
+    /// The calls and the background jobs in progress, the oldest first.
+    pub fn under_way(&self) -> Vec<Progress> {
+        self.bridge.running.under_way()
+    }
+
     /// Takes the locks and hands the request to `work`. If the same request of the same rpc is in progress,
     /// returns the answer to that one.
     ///

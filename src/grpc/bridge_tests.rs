@@ -165,7 +165,7 @@ impl House {
         let socket = directory.path().join("csi.sock");
         let locks = LockTable::new(16, PATIENCE, Bridge::is_retryable);
         let workers = Arc::new(Workers::start(4, 16).unwrap());
-        let running = Arc::new(ActiveCalls::default());
+        let running = Arc::new(ActiveCalls::beside(Arc::default()));
         let bridge = Bridge::new(Arc::clone(&workers), Arc::clone(&locks), Arc::clone(&running));
         let volumes = Arc::new(Volumes::default());
         let service = Service(Arc::clone(&volumes));

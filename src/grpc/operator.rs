@@ -6,7 +6,7 @@ use protobuf::MessageField;
 
 use crate::backend::Volume;
 use crate::backend::finding::SETTING_UNHEEDED;
-use crate::dispatch::Call;
+use crate::dispatch::{Call, Progress};
 use crate::error::Result;
 use crate::grpc::bridge::{Caller, Encoded};
 use crate::grpc::ensure_served;
@@ -154,6 +154,22 @@ impl wire::Operator for Operator {
                 (found.into_iter().map(finding).collect(), self.operations.ids_here());
             Ok(wire::ExamineResponse { findings, volume_ids, ..Default::default() })
         })
+    }
+
+    fn jobs(&self, caller: &Caller<'_>, _: wire::JobsRequest) -> Result<Encoded<wire::JobsResponse>> {
+        let job = |progress: &Progress| {
+            let step = progress.step();
+            wire::Job {
+                operation: progress.method().rsplit('/').next().unwrap_or_default().to_string(),
+                subject: progress.subject(),
+                step: step.name,
+                percent: step.percent.map_or(-1, i32::from),
+                seconds: progress.age().as_secs(),
+                ..Default::default()
+            }
+        };
+        let jobs = caller.under_way().iter().map(job).collect();
+        Encoded::of(wire::JobsResponse { jobs, ..Default::default() })
     }
 
     fn config(&self, caller: &Caller<'_>, _: wire::ConfigRequest) -> Result<Encoded<wire::ConfigResponse>> {

@@ -12,6 +12,7 @@ use crate::backend::rbd::tool::fake::FakeCluster;
 use crate::clusters::{ClusterSource, Clusters};
 use crate::config::HostCluster;
 use crate::error::Kind;
+use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::proto::csi_v1::{self as wire, Node as _};
 use crate::grpc::v1::node::Node;
 use crate::volume::tests::Scene;
@@ -63,7 +64,7 @@ fn a_call_whose_cluster_is_set_up_while_it_waits_works_under_a_lock_or_not_at_al
         call
     });
     let locks = LockTable::new(16, PATIENCE, Bridge::is_retryable);
-    let bridge = Bridge::new(workers, locks, Arc::default());
+    let bridge = Bridge::new(workers, locks, Arc::new(ActiveCalls::beside(Arc::default())));
     let caller = Caller { bridge: &bridge, call: Call::internal("stage"), guard: RefCell::default() };
     let progress = caller.call.progress().clone();
     let node = Node { operations: Arc::clone(&scene.operations) };

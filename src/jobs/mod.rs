@@ -3,7 +3,7 @@
 //!
 //! The queue is in memory only. After a restart the journal or the storage shows which jobs are left to do.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::dispatch::Call;
+use crate::dispatch::{Call, Progress};
 use crate::error::{Error, Kind, Result};
 
 /// The pause before a failed job is tried again. If an operator has to do something about the failure first,
@@ -52,6 +52,8 @@ struct Shared {
 struct State {
     /// By name. A lane without jobs, waiting or running, is not here.
     lanes: HashMap<String, Lane>,
+    /// What is done now, by the numbers of the calls.
+    under_way: BTreeMap<u64, Progress>,
     started: bool,
 }
 
@@ -92,6 +94,11 @@ impl JobQueue {
         // A thread between its check of `stopped` and its wait holds this lock.
         drop(self.0.state.lock());
         self.0.changed.notify_all();
+    }
+
+    /// What is done now.
+    pub fn under_way(&self) -> Vec<Progress> {
+        self.0.state.lock().under_way.values().cloned().collect()
     }
 
     /// Adds a job that is due after `pause`. If one of the same name waits in the lane already, it is due no
@@ -167,7 +174,10 @@ impl Shared {
     /// Does a job once. No failure, not even a panic, ends the thread.
     fn perform(&self, lane: &str, job: &mut Job) -> Requeue {
         let call = self.call(lane, &job.name);
-        match catch_unwind(AssertUnwindSafe(|| (job.work)(&call))) {
+        self.state.lock().under_way.insert(call.id(), call.progress().clone());
+        let outcome = catch_unwind(AssertUnwindSafe(|| (job.work)(&call)));
+        self.state.lock().under_way.remove(&call.id());
+        match outcome {
             Ok(Ok(requeue)) => requeue,
             // A stop breaks off what is under way. The next start sweeps.
             Ok(Err(_)) if self.is_stopped() => Requeue::Never,

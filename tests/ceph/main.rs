@@ -33,6 +33,7 @@ mod node;
 mod options;
 mod parents;
 mod processes;
+mod progress;
 mod publish;
 mod refusals;
 mod removed_pools;

@@ -1,5 +1,6 @@
 //! The unit as an administrator installs it without a package, in a VM whose process 1 is systemd.
 
+mod boots;
 mod packages;
 
 use std::fs;
@@ -11,8 +12,8 @@ use crate::support::{LONG_PATIENCE, await_that, binary, cluster};
 const TARGET: &str = "/srv/web";
 const FILE: &str = "/srv/web/file";
 
-/// Installs what the daemon needs, with the cluster in /etc/ceph, and starts the unit.
-fn install() {
+/// Installs what the daemon needs, with the cluster in /etc/ceph.
+fn install_program() {
     run("install", &[binary(), "/usr/bin/cephlet"]);
     let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd");
     run("install", &["-m", "644", text(&unit.join("cephlet.service")), "/etc/systemd/system/"]);
@@ -23,10 +24,15 @@ fn install() {
     let (conf, keyring) = (cluster().conf(), cluster().keyring("admin"));
     run("install", &["-D", "-m", "600", text(&conf), "/etc/ceph/ceph.conf"]);
     run("install", &["-m", "600", text(&keyring), "/etc/ceph/ceph.client.admin.keyring"]);
+    run("systemctl", &["daemon-reload"]);
+}
+
+/// The same, and starts the unit.
+fn install() {
+    install_program();
     // The root of the VM is an overlay over memory, from which loop devices cannot read directly.
     fs::create_dir_all("/var/lib/cephlet").expect("make the directory");
     run("mount", &["-t", "tmpfs", "-o", "size=1g,mode=0700", "tmpfs", "/var/lib/cephlet"]);
-    run("systemctl", &["daemon-reload"]);
     systemctl("start");
 }
 

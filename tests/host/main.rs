@@ -42,6 +42,7 @@ mod owners;
 mod packages;
 mod paths;
 mod preallocated;
+mod progress;
 mod restarts;
 mod safety;
 mod secrecy;

@@ -15,7 +15,7 @@ PACKAGES = {
     "systemd-analyze": "systemd", "cmake": "cmake", "make": "make", "cc": "gcc", "readelf": "binutils", "setpriv": "util-linux",
     "ceph-mon": "ceph-mon", "ceph-mgr": "ceph-mgr", "ceph-osd": "ceph-osd", "ceph-mds": "ceph-mds", "ceph": "ceph-common", "rbd": "ceph-common",
     "rbd-nbd": "rbd-nbd", "ceph-fuse": "ceph-fuse", "rbd-mirror": "rbd-mirror", "ip": "iproute2", "qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static", "mandoc": "mandoc", "depmod": "kmod",
-    "rpm": "rpm", "rpmbuild": "rpm",
+    "rpm": "rpm", "rpmbuild": "rpm", "udevadm": "udev",
 }
 # Those that are not used before each change.
 RARE_PACKAGES = {"fish": "fish", "lintian": "lintian", "promtool": "prometheus", "zsh": "zsh"}

@@ -18,7 +18,8 @@ class Suite:
     limit: int = 600
     modules: tuple = ("",)
     but: tuple = ()
-    # This machine, a VM with the drivers for Ceph, or such a VM without any package of Ceph, or with systemd.
+    # This machine, a VM with the drivers for Ceph, or such a VM without any package of Ceph, or with systemd, or
+    # with systemd and a disk that outlives reboots.
     where: str = "here"
     cluster: bool = False
     crash_points: bool = False
@@ -37,7 +38,8 @@ SUITES = [
     Suite("vm", "ceph", 0, 60, 1200, modules=("node::",), where="vm", cluster=True),
     Suite("crashes", "crash", 0, 60, 2400, modules=("rbd_node::",), where="vm", cluster=True, crash_points=True),
     Suite("bare", "ceph", 0, 60, 1200, modules=("bare::",), where="bare", cluster=True),
-    Suite("systemd", "ceph", 0, 60, 1200, modules=("systemd::",), where="systemd", cluster=True),
+    Suite("systemd", "ceph", 0, 60, 1200, modules=("systemd::",), but=("systemd::boots::",), where="systemd", cluster=True),
+    Suite("systemd", "ceph", 0, 300, 2400, modules=("systemd::boots::",), where="boots", cluster=True),
 ]
 # A process each for all of their tests, and csi-sanity.
 UNITS = Suite("local", "unit", 3, 30)

@@ -26,7 +26,8 @@ def start(command, environment, log, limit, undo=lambda: None):
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
             signal.signal(signal.SIGHUP, told_to_end)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with open(log, "wb", buffering=0) as output:
+        # A test that reboots its VM goes on in the same log.
+        with open(log, "ab", buffering=0) as output:
             status = supervise(command, environment, output, limit, undo)
     finally:
         os._exit(status)

@@ -5,7 +5,8 @@ from . import supervise
 from .suites import PROGRAMS, SANITY_VM, Suite, TESTS, Test
 
 # What the VM has to do with Ceph, as `tests/vm/run` makes it.
-KINDS = {"vm": ["--host-tools"], "bare": ["--without-ceph", "--prepare"], "systemd": ["--systemd"]}
+KINDS = {"vm": ["--host-tools"], "bare": ["--without-ceph", "--prepare"], "systemd": ["--systemd"],
+         "boots": ["--systemd", "--disk"]}
 # Where the VM has what is here the folder of its logs; and that folder, where something is prepared for the VM.
 OUT = pathlib.Path(os.environ.get("PREPARE", "/out"))
 # Of the whole VM: its tests have their own.
@@ -28,7 +29,11 @@ def inside():
     """In the VM, and what is to be prepared for it here, which is no result: the VM is not booted for what that fails for."""
     tests = json.loads((OUT / "tests.json").read_text())
     is_prepared = "PREPARE" in os.environ
+    # A test that reboots the VM is run again; those before it are over.
+    over = {json.loads(line)[0] for line in (OUT / "results").read_text().splitlines()}
     for name, command, environment, limit in tests:
+        if name in over:
+            continue
         begun = time.monotonic()
         test = Test(SANITY_VM, name, command)
         undo = (lambda: None) if is_prepared else go_on

@@ -14,7 +14,7 @@ use super::notify::timeout;
 /// The daemon's own list of directories, behind the stubs.
 pub const BEHIND: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A tool that says on a FIFO that it was started, and waits on another one until it is released; then it
+/// A tool that writes how far it is, says on a FIFO that it was started, and waits on another one until it is released; then it
 /// becomes the real tool.
 pub struct Hanging {
     directory: PathBuf,
@@ -33,7 +33,7 @@ impl Hanging {
         let directory = scratch.dir("stubs");
         let [started, go] = ["started", "go"].map(|name| fifo(&directory.join(name)));
         let script = format!(
-            "#!/bin/sh\ncase \"$*\" in {arguments}) mkdir {dir}/once 2>/dev/null && {{ echo $$ > {dir}/started; read word < {dir}/go; [ \
+            "#!/bin/sh\ncase \"$*\" in {arguments}) mkdir {dir}/once 2>/dev/null && {{ printf '\\rStand-in: 42%% complete...' >&2; echo $$ > {dir}/started; read word < {dir}/go; [ \
              $word = go ] || exit 1; }};; esac\n\
              PATH={BEHIND} exec {tool} \"$@\"\n",
             dir = directory.display()

@@ -51,7 +51,8 @@ fn only_one_module_names_grpc_codes() {
 
 /// The modules that each module knows. Dependencies point right: `grpc → volume → { backend, journal } → {
 /// kernel, exec, sys }`, and all of these know `dispatch`; a module that is not in the list knows no other.
-const KNOWS: [(&str, &[&str]); 18] = [
+const KNOWS: [(&str, &[&str]); 19] = [
+    ("at_boot", &["dispatch", "error", "exec", "sys"]),
     (
         "backend",
         &[
@@ -72,7 +73,7 @@ const KNOWS: [(&str, &[&str]); 18] = [
             "topology",
         ],
     ),
-    ("cli", &["clock", "config", "daemon", "error", "grpc", "topology", "volume"]),
+    ("cli", &["at_boot", "clock", "config", "daemon", "error", "grpc", "topology", "volume"]),
     ("clusters", &["base64", "config", "error", "files", "ids", "secrets", "spelling", "topology"]),
     ("config", &["ids", "spelling", "topology"]),
     (
@@ -102,7 +103,7 @@ const KNOWS: [(&str, &[&str]); 18] = [
     ),
     ("dispatch", &["clock", "error"]),
     ("exec", &["dispatch", "error", "metrics", "secrets", "sys"]),
-    ("grpc", &["backend", "csi", "dispatch", "error", "metrics", "secrets", "sys", "volume"]),
+    ("grpc", &["backend", "csi", "dispatch", "error", "jobs", "metrics", "secrets", "sys", "volume"]),
     ("ids", &["error", "sys"]),
     ("jobs", &["dispatch", "error"]),
     ("journal", &["error", "sys"]),

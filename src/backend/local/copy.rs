@@ -210,13 +210,9 @@ impl Local {
     /// Copies the data; holes stay holes.
     fn copy_data(&self, call: &Call, source: &SourceImage, image: &File) -> Result<()> {
         FreeSpace::of(&self.pending)?.check(source.allocated, 0)?;
+        call.enter_step(format!("copying {}, {} MiB", source.what, source.allocated >> 20));
         let show = |copied: u64| {
-            call.enter_step(format!(
-                "copying {}: {} of {} MiB",
-                source.what,
-                copied >> 20,
-                source.allocated >> 20
-            ));
+            call.come_to((copied.min(source.allocated) * 100 / source.allocated.max(1)) as u8);
             Ok(())
         };
         copy_sparse(source.file.file(), image, show)

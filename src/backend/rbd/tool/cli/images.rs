@@ -34,9 +34,12 @@ pub(super) fn layout(layout: &Layout) -> impl Iterator<Item = String> {
 }
 
 impl PoolCommands<'_> {
-    /// `rbd rm`, which overrides the cluster's options for the trash. It also clears up half-made images.
+    /// `rbd rm`, which overrides the cluster's options for the trash. It also clears up half-made images. One
+    /// that may last writes how far it is.
     fn rm(&self, image: &str, class: Class) -> Result<Removed> {
-        let cmd = self.rbd_image(class, &["rm", "--no-progress"], ImageRef::Name(image))?.args(FOR_GOOD);
+        let words = ["rm", "--no-progress"];
+        let words = if class == Class::Lasting { &words[..1] } else { &words };
+        let cmd = self.rbd_image(class, words, ImageRef::Name(image))?.args(FOR_GOOD);
         match self.run(cmd) {
             Ok(_) => Ok(Removed::Gone),
             Err(failure) if absent(&failure, &["delete error: "]) => Ok(Removed::Absent),

@@ -115,10 +115,9 @@ impl SnapshotTool for PoolCommands<'_> {
         }
     }
 
-    /// `rbd flatten`
+    /// `rbd flatten`, which writes how far it is
     fn flatten(&self, image: &str) -> Result<Changed> {
-        let words = ["flatten", "--no-progress"];
-        self.change(Class::Lasting, &words, image, &[], "copy all data of the parent")
+        self.change(Class::Lasting, &["flatten"], image, &[], "copy all data of the parent")
     }
 
     /// `rbd feature disable`
@@ -131,10 +130,9 @@ impl SnapshotTool for PoolCommands<'_> {
         self.change(Class::Change, &["feature", "enable"], image, features, "enable features")
     }
 
-    /// `rbd object-map rebuild`
+    /// `rbd object-map rebuild`, which writes how far it is
     fn rebuild_object_map(&self, image: &str) -> Result<Changed> {
-        let words = ["object-map", "rebuild", "--no-progress"];
-        self.change(Class::Lasting, &words, image, &[], "rebuild the object map")
+        self.change(Class::Lasting, &["object-map", "rebuild"], image, &[], "rebuild the object map")
     }
 }
 

@@ -20,7 +20,7 @@ impl TrashTool for PoolCommands<'_> {
     /// `rbd trash rm`. --force overrides the time until which an image was to be kept, as clocks may differ.
     /// It still refuses images that are in use.
     fn purge(&self, id: &str) -> Result<Removed> {
-        let (words, image) = (["trash", "rm", "--no-progress", "--force"], ImageRef::Id(id));
+        let (words, image) = (["trash", "rm", "--force"], ImageRef::Id(id));
         match self.run(self.rbd_image(Class::Lasting, &words, image)?) {
             Ok(_) => Ok(Removed::Gone),
             Err(failure) if absent(&failure, &["remove error: "]) => Ok(Removed::Absent),

@@ -153,7 +153,7 @@ fn a_clone_tells_what_is_missing_at_its_end_from_what_is_at_the_sources() {
 #[test]
 fn flatten_has_all_the_time_it_needs() {
     let it = Fixture::new();
-    let flatten = "rbd ~ flatten --no-progress --pool=vms --image=web";
+    let flatten = "rbd ~ flatten --pool=vms --image=web";
     let go = || it.at().flatten("web");
     it.prints(flatten, "");
     assert_eq!(go().unwrap(), Changed::Done);
@@ -173,7 +173,7 @@ fn features_are_switched_and_the_object_map_is_rebuilt() {
     let commands = [
         "rbd ~ feature disable --pool=vms --image=web object-map fast-diff",
         "rbd ~ feature enable --pool=vms --image=web object-map fast-diff",
-        "rbd ~ object-map rebuild --no-progress --pool=vms --image=web",
+        "rbd ~ object-map rebuild --pool=vms --image=web",
     ];
     for (number, command) in commands.into_iter().enumerate() {
         let go = || match number {

@@ -16,7 +16,7 @@ fn the_trash_is_listed_without_opening_images() {
 #[test]
 fn a_purge_has_all_the_time_it_needs() {
     let it = Fixture::new();
-    let rm = "rbd ~ trash rm --no-progress --force --pool=vms --image-id=118b7b3d6f7d";
+    let rm = "rbd ~ trash rm --force --pool=vms --image-id=118b7b3d6f7d";
     let go = || it.at().purge(ID);
     it.prints(rm, "");
     assert_eq!(go().unwrap(), Removed::Gone);
