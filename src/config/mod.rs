@@ -59,6 +59,8 @@ pub struct Config {
     pub tools: usize,
     /// Whether a single-node volume may have a second target.
     pub single_node_targets: SingleNodeTargets,
+    /// Whether the node offers to stage volumes (CEPHLET_STAGING).
+    pub stages: bool,
     /// Whether the client of a node that has not given a volume back is shut out.
     pub fences: bool,
     /// Where tools are looked for; empty for the usual directories.
@@ -224,6 +226,8 @@ impl Config {
             tools: reader.known("CEPHLET_TOOLS", |text| parse::number(text, 1, 64)),
             single_node_targets: reader
                 .known("CEPHLET_SINGLE_NODE_TARGETS", |text| parse::either(text, targets)),
+            stages: reader
+                .known("CEPHLET_STAGING", |text| parse::either(text, [("on", true), ("off", false)])),
             fences: reader
                 .known("CEPHLET_FENCE", |text| parse::either(text, [("lost", true), ("off", false)])),
             tool_path: reader.known("CEPHLET_TOOL_PATH", parse::search_path),

@@ -47,5 +47,6 @@ mod secrecy;
 mod systemd;
 mod targets;
 mod topology;
+mod unstaged;
 mod volumes;
 mod wire;
