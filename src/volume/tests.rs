@@ -68,6 +68,7 @@ impl Scene {
             boot_id: "boot".into(),
             topology: Arc::default(),
             serves_node: true,
+            in_container: false,
             stages: true,
             single_node_targets: config.single_node_targets,
         };

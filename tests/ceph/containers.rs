@@ -33,6 +33,7 @@ fn succeeds(container: &str, program: &[&str]) -> bool {
 
 /// The images, memory for them and for local volumes, from which loop devices can read, and the cluster in /etc/ceph.
 fn prepare(images: &[&str]) {
+    run("mount", &["--make-rshared", "/"]);
     for directory in ["/var/lib/containers", STATE] {
         fs::create_dir_all(directory).expect("make a directory");
         run("mount", &["-t", "tmpfs", "-o", "size=2g", "tmpfs", directory]);
@@ -63,12 +64,12 @@ impl Container {
         }
         let (state, runtime) =
             (format!("{state}:{STATE}:rshared"), format!("{runtime}:/run/cephlet:rshared"));
+        let image = format!("localhost/cephlet-{image}:0.0.1");
         let volumes = [&state, &runtime, "/srv:/srv:rshared", "/dev:/dev", "/etc/ceph:/etc/ceph:ro"];
         let volumes = volumes.iter().flat_map(|volume| ["--volume", volume]);
         let settings = settings.iter().flat_map(|setting| ["--env", setting]);
         let options = ["run", "--detach", "--name", name, "--privileged", "--network", "host"];
         let options = options.into_iter().chain(["--log-driver", "k8s-file"]);
-        let image = format!("localhost/cephlet-{image}:0.0.1");
         podman(&options.chain(volumes).chain(settings).chain([image.as_str()]).collect::<Vec<_>>());
         await_that("it serves", || match succeeds(name, &["cephlet", "probe"]) {
             true => Ok(()),

@@ -6,7 +6,7 @@ use std::fs;
 use cephlet::proto::csi_v1 as wire;
 use wire::node_service_capability::{Type, rpc::Type as Capability};
 
-use crate::support::machine::{exists, loops_below, mount_at};
+use crate::support::machine::{exists, loops_below, mount_at, run, text};
 use crate::support::requests::*;
 use crate::support::{Code, Daemon, Setup, refused};
 
@@ -60,15 +60,45 @@ fn a_mount_group_is_refused_and_not_left_out() {
     daemon.assert_node_is_clean();
 }
 
-/// Without the setting, a request without a staging path is a mistake of the orchestrator.
+/// Docker takes away the targets of a plugin that it stops, and Swarm publishes none of them again.
 #[test]
-fn a_node_that_stages_wants_a_staging_path() {
-    let daemon = Daemon::start();
-    let id = daemon.client().create(&volume("web")).expect("create").volume_id;
-    let request = publish(&id, "", &daemon.text("target"), mount("ext4"));
-    refused(
-        daemon.client().node_publish_volume(&request),
-        Code::FAILED_PRECONDITION,
-        &["staging_target_path"],
-    );
+fn a_target_that_was_taken_away_is_back_when_the_daemon_is() {
+    let mut daemon = Setup::new().set("CEPHLET_STAGING", "off").start();
+    let (client, target) = (daemon.client(), daemon.text("target"));
+    let id = client.create(&volume("web")).expect("create").volume_id;
+    client.node_publish_volume(&publish(&id, "", &target, mount("ext4"))).expect("publish");
+    fs::write(daemon.path("target/file"), "data").expect("write");
+    daemon.kill9();
+    run("umount", &[&target]);
+    daemon.restart();
+    assert_eq!(fs::read_to_string(daemon.path("target/file")).expect("UNSAFE: nothing is mounted"), "data");
+    daemon.client().node_unpublish_volume(&unpublish(&id, &target)).expect("unpublish");
+    daemon.assert_node_is_clean();
+}
+
+/// In a container, which the variable `container` tells, as systemd's container interface has it.
+#[test]
+fn a_container_publishes_only_where_the_host_sees_it() {
+    let daemon = Setup::new().set("CEPHLET_STAGING", "off").set("container", "oci").start();
+    let client = daemon.client();
+    let id = client.create(&volume("web")).expect("create").volume_id;
+    let place = daemon.path("place");
+    fs::create_dir(&place).expect("a directory");
+    run("mount", &["-t", "tmpfs", "tmpfs", text(&place)]);
+    run("mount", &["--make-private", text(&place)]);
+    let (target, staged) = (daemon.text("place/target"), daemon.text("stage"));
+    let said = [text(&place), "rshared"];
+    let unstaged = publish(&id, "", &target, mount("ext4"));
+    refused(client.node_publish_volume(&unstaged), Code::FAILED_PRECONDITION, &said);
+    client.node_stage_volume(&stage(&id, &staged, mount("ext4"))).expect("the host need not see a stage");
+    let request = publish(&id, &staged, &target, mount("ext4"));
+    refused(client.node_publish_volume(&request), Code::FAILED_PRECONDITION, &said);
+    assert!(!exists(&daemon.path("place/target")), "something is left of a refused publishing");
+
+    run("mount", &["--make-shared", text(&place)]);
+    client.node_publish_volume(&request).expect("publish where the host sees it");
+    client.node_unpublish_volume(&unpublish(&id, &target)).expect("unpublish");
+    client.node_unstage_volume(&unstage(&id, &staged)).expect("unstage");
+    run("umount", &[text(&place)]);
+    daemon.assert_node_is_clean();
 }
