@@ -1,6 +1,7 @@
 //! The images of packaging/oci as containers under podman, in a VM whose process 1 is systemd and which has no
 //! part of Ceph: volumes are seen by the host and by other containers, and outlive the container.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
@@ -44,7 +45,7 @@ fn prepare(images: &[&str]) {
     run("sh", &["-c", "cd /bin && tar --create --file /tmp/busybox.tar busybox"]);
     podman(&["import", "--quiet", "/tmp/busybox.tar", "consumer"]);
     run("install", &["-D", "-m", "644", text(&cluster().conf()), "/etc/ceph/ceph.conf"]);
-    for user in ["cephlet", "cephlet-node"] {
+    for user in ["cephlet", "cephlet-node", "cephlet-fs", "cephlet-fs-node"] {
         run("install", &["-m", "600", text(&cluster().keyring(user)), "/etc/ceph/"]);
     }
 }
@@ -64,13 +65,14 @@ impl Container {
         }
         let (state, runtime) =
             (format!("{state}:{STATE}:rshared"), format!("{runtime}:/run/cephlet:rshared"));
-        let image = format!("localhost/cephlet-{image}:0.0.1");
+        let tag = format!("localhost/cephlet-{image}:0.0.1");
         let volumes = [&state, &runtime, "/srv:/srv:rshared", "/dev:/dev", "/etc/ceph:/etc/ceph:ro"];
         let volumes = volumes.iter().flat_map(|volume| ["--volume", volume]);
         let settings = settings.iter().flat_map(|setting| ["--env", setting]);
-        let options = ["run", "--detach", "--name", name, "--privileged", "--network", "host"];
-        let options = options.into_iter().chain(["--log-driver", "k8s-file"]);
-        podman(&options.chain(volumes).chain(settings).chain([image.as_str()]).collect::<Vec<_>>());
+        let options = ["run", "--detach", "--name", name, "--network", "host", "--log-driver", "k8s-file"];
+        // A controller mounts nothing.
+        let options = options.into_iter().chain((image == "node").then_some("--privileged"));
+        podman(&options.chain(volumes).chain(settings).chain([tag.as_str()]).collect::<Vec<_>>());
         await_that("it serves", || match succeeds(name, &["cephlet", "probe"]) {
             true => Ok(()),
             false => Err(run("sh", &["-c", &format!("podman logs {name} 2>&1")])),
@@ -79,13 +81,13 @@ impl Container {
     }
 
     fn stage(&self, volume: &Volume) {
-        let mut request = stage(&volume.id, STAGE, mount("ext4"));
+        let mut request = stage(&volume.id, STAGE, volume.capability.clone());
         request.publish_context = volume.context.clone();
         self.client.node_stage_volume(&request).expect("stage");
     }
 
     fn publish(&self, volume: &Volume) {
-        let mut request = publish(&volume.id, STAGE, TARGET, mount("ext4"));
+        let mut request = publish(&volume.id, STAGE, TARGET, volume.capability.clone());
         request.publish_context = volume.context.clone();
         self.client.node_publish_volume(&request).expect("publish");
     }
@@ -99,7 +101,8 @@ impl Container {
 /// A volume, and what its controller tells the node.
 struct Volume {
     id: String,
-    context: std::collections::HashMap<String, String>,
+    capability: wire::VolumeCapability,
+    context: HashMap<String, String>,
 }
 
 /// A volume is used while containers come and go: `next` starts another in place of the one before.
@@ -150,7 +153,7 @@ fn a_local_volume_outlives_its_container() {
     let start = |name| Container::start(name, "node", "local", &["CEPHLET_BACKENDS=local"]);
     let first = start("first");
     let id = first.client.create(&volume("web")).expect("create").volume_id;
-    let volume = Volume { id, context: Default::default() };
+    let volume = Volume { id, capability: mount("ext4"), context: HashMap::new() };
     outlives_its_containers(&volume, first, start);
     assert_eq!(attached(), Vec::<String>::new());
     let last = start("last");
@@ -158,28 +161,43 @@ fn a_local_volume_outlives_its_container() {
     podman(&["rm", "--force", last.name]);
 }
 
-/// The kernel maps the image from a container that has no program of Ceph; the controller is another container.
-#[test]
-#[ignore = "a VM of its own: tests/run --full"]
-fn a_volume_of_ceph_outlives_its_container() {
+/// The node's container has no program of Ceph: the kernel does it all. The controller is another container.
+fn of_ceph(backend: &str, users: [&str; 2], capability: wire::VolumeCapability) {
     prepare(&["node", "controller"]);
+    let backends = format!("CEPHLET_BACKENDS={backend}");
+    let [of_controller, of_node] = users.map(|user| format!("CEPHLET_CEPH_USER={user}"));
     let controller =
-        Container::start("controller", "controller", "controller", &["CEPHLET_CEPH_USER=cephlet"]);
-    let settings = ["CEPHLET_SERVICES=node", "CEPHLET_BACKENDS=rbd", "CEPHLET_CEPH_USER=cephlet-node"];
+        Container::start("controller", "controller", "controller", &[backends.as_str(), &of_controller]);
+    let settings = ["CEPHLET_SERVICES=node", &backends, &of_node];
     let start = |name| Container::start(name, "node", "node", &settings);
     let first = start("first");
     for program in ["rbd", "ceph", "rados", "python3"] {
         let has = |container| succeeds(container, &[program, "--version"]);
         assert!(has("controller") && !has("first"), "{program}");
     }
-    let id = controller.client.create(&volume_as("web", 32 * MIB, mount("ext4"))).expect("create").volume_id;
+    let request = volume_as("web", 32 * MIB, capability.clone());
+    let id = controller.client.create(&request).expect("create").volume_id;
     let node = first.client.node_get_info(&wire::NodeGetInfoRequest::default()).expect("its name").node_id;
-    let told = controller.client.controller_publish_volume(&publish_to(&id, &node)).expect("give it");
-    let volume = Volume { id, context: told.publish_context };
+    let mut request = publish_to(&id, &node);
+    request.volume_capability = Some(capability.clone()).into();
+    let told = controller.client.controller_publish_volume(&request).expect("give it to the node");
+    let volume = Volume { id, capability, context: told.publish_context };
     outlives_its_containers(&volume, first, start);
     assert_eq!(fs::read_dir("/sys/bus/rbd/devices").expect("the driver").count(), 0);
     let taken = controller.client.controller_unpublish_volume(&unpublish_from(&volume.id, &node));
     taken.expect("take it back");
     controller.client.delete_volume(&delete(&volume.id)).expect("delete");
     podman(&["rm", "--force", controller.name]);
+}
+
+#[test]
+#[ignore = "a VM of its own: tests/run --full"]
+fn an_image_of_ceph_outlives_its_container() {
+    of_ceph("rbd", ["cephlet", "cephlet-node"], mount("ext4"));
+}
+
+#[test]
+#[ignore = "a VM of its own: tests/run --full"]
+fn a_subvolume_of_ceph_outlives_its_container() {
+    of_ceph("cephfs", ["cephlet-fs", "cephlet-fs-node"], mount(""));
 }
