@@ -35,6 +35,8 @@ fn succeeds(container: &str, program: &[&str]) -> bool {
 /// The images, memory for them and for local volumes, from which loop devices can read, and the cluster in /etc/ceph.
 fn prepare(images: &[&str]) {
     run("mount", &["--make-rshared", "/"]);
+    // The containers have no modules of the host's kernel.
+    run("modprobe", &["--all", "loop", "rbd", "ceph"]);
     for directory in ["/var/lib/containers", STATE] {
         fs::create_dir_all(directory).expect("make a directory");
         run("mount", &["-t", "tmpfs", "-o", "size=2g", "tmpfs", directory]);
