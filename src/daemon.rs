@@ -303,6 +303,8 @@ fn assemble(
         node_id: config.node_id.clone(),
         topology: Arc::clone(topology),
         serves_node: config.services.node,
+        in_container: config.in_container,
+        stages: config.stages,
         boot_id,
         single_node_targets: config.single_node_targets,
     }))

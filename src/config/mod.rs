@@ -59,6 +59,10 @@ pub struct Config {
     pub tools: usize,
     /// Whether a single-node volume may have a second target.
     pub single_node_targets: SingleNodeTargets,
+    /// Whether this is a container: as systemd's container interface has it, the variable `container` says so.
+    pub in_container: bool,
+    /// Whether the node offers to stage volumes (CEPHLET_STAGING).
+    pub stages: bool,
     /// Whether the client of a node that has not given a volume back is shut out.
     pub fences: bool,
     /// Where tools are looked for; empty for the usual directories.
@@ -224,6 +228,9 @@ impl Config {
             tools: reader.known("CEPHLET_TOOLS", |text| parse::number(text, 1, 64)),
             single_node_targets: reader
                 .known("CEPHLET_SINGLE_NODE_TARGETS", |text| parse::either(text, targets)),
+            in_container: reader.inherited("container").is_some(),
+            stages: reader
+                .known("CEPHLET_STAGING", |text| parse::either(text, [("on", true), ("off", false)])),
             fences: reader
                 .known("CEPHLET_FENCE", |text| parse::either(text, [("lost", true), ("off", false)])),
             tool_path: reader.known("CEPHLET_TOOL_PATH", parse::search_path),

@@ -61,6 +61,11 @@ pub const VARIABLES: &[Variable] = &[
         "a second target for SINGLE_NODE_WRITER and SINGLE_NODE_READER_ONLY: lenient or strict",
     ),
     variable(
+        "CEPHLET_STAGING",
+        "on",
+        "whether an orchestrator stages volumes before it publishes them: on, or off for one that does not unstage",
+    ),
+    variable(
         "CEPHLET_FENCE",
         "lost",
         "RBD: lost shuts out the client of a node that has not given a volume back; off does not",

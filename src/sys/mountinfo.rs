@@ -30,6 +30,8 @@ pub struct Mount {
     pub mount_point: PathBuf,
     /// (6) Options of this mount alone: `ro,nosuid,relatime`.
     pub options: String,
+    /// (7) Whether other mount namespaces get what is mounted below it: mount_namespaces(7), "MS_SHARED".
+    pub is_shared: bool,
     /// (9) `ext4`, `ceph`, `fuse.ceph-fuse`.
     pub fs_type: String,
     /// (10) The device, or another source that the file system defines.
@@ -107,6 +109,11 @@ impl Mounts {
         self.at(path).find(|mount| self.is_visible(mount))
     }
 
+    /// The mount that an absolute path without symbolic links is on.
+    pub fn under(&self, path: &Path) -> Option<&Mount> {
+        path.ancestors().find_map(|above| self.find_at(above))
+    }
+
     /// All mounts at exactly this path, also covered ones: their number of unmounts frees it.
     pub fn at<'a>(&'a self, path: &Path) -> impl Iterator<Item = &'a Mount> {
         self.0.iter().filter(move |mount| mount.mount_point == path)
@@ -174,8 +181,12 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         root: path(fields.next()?),
         mount_point: path(fields.next()?),
         options: text(fields.next()?),
-        // (7) Optional fields, none or many, end with a lone hyphen.
-        fs_type: text(fields.by_ref().skip_while(|field| *field != b"-").nth(1)?),
+        // Optional fields, none or many, end with a lone hyphen.
+        is_shared: {
+            let optional = fields.by_ref().take_while(|field| *field != b"-");
+            optional.filter(|field| field.starts_with(b"shared:")).count() > 0
+        },
+        fs_type: text(fields.next()?),
         // The source may be empty. Spaces in the super options are escaped.
         source: OsString::from_vec(unescape(fields.next()?)),
         super_options: text(fields.next()?),
@@ -247,7 +258,17 @@ mod tests {
             (mount.fs_type.as_str(), mount.source.as_os_str()),
             ("fuse.ceph-fuse", OsStr::new("ceph-fuse"))
         );
+        assert!(mount.is_shared);
         assert!(mount.is_read_only(), "the file system is read-only though the mount is not");
+    }
+
+    #[test]
+    fn a_path_is_on_the_mount_that_is_seen_nearest_above_it() {
+        let table =
+            "1 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n2 1 8:2 / /srv rw master:1 - ext4 /dev/sda2 rw\n";
+        let mounts = parse(table);
+        let is_shared = |path: &str| mounts.under(Path::new(path)).unwrap().is_shared;
+        assert!(is_shared("/") && is_shared("/srv2/a") && !is_shared("/srv") && !is_shared("/srv/a/b"));
     }
 
     #[test]

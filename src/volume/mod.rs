@@ -66,6 +66,10 @@ pub struct Operations {
     pub topology: Arc<NodeTopology>,
     /// Whether this instance serves the node as well, perhaps besides the controller.
     pub serves_node: bool,
+    /// Whether this is a container, whose mounts the host sees only where they are shared with it.
+    pub in_container: bool,
+    /// Whether volumes are staged before an orchestrator publishes them.
+    pub stages: bool,
     /// The ID of this boot.
     pub boot_id: String,
     /// How a second target of a single-node mode is treated.

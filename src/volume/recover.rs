@@ -54,10 +54,14 @@ impl Operations {
                     record.volume_id,
                     record.paths().count()
                 ),
-                lost => log::warn!(
+                lost if self.stages => log::warn!(
                     "volume {}: {lost} of its targets are not mounted; a repeated publish mounts them",
                     record.volume_id
                 ),
+                lost => match self.bind_lost_targets(&record) {
+                    Ok(()) => log::info!("volume {}: mounted again at {lost} paths", record.volume_id),
+                    Err(error) => log::warn!("{lost} targets are not mounted: {error}"),
+                },
             }
         }
         Ok(())

@@ -68,6 +68,8 @@ impl Scene {
             boot_id: "boot".into(),
             topology: Arc::default(),
             serves_node: true,
+            in_container: false,
+            stages: true,
             single_node_targets: config.single_node_targets,
         };
         Self { cluster, operations: Arc::new(operations), locked: Arc::default() }

@@ -1,9 +1,9 @@
 //! The daemon on a real Ceph cluster: the one in CLUSTER_DIR, or one that is started for these tests.
 //!
-//!     packaging/cargo test --test ceph -- --skip node:: --skip bare:: --skip systemd::
+//!     packaging/cargo test --test ceph -- --skip node:: --skip bare:: --skip systemd:: --skip containers::
 //!
-//! `node`, `bare` and `systemd` use the kernel's drivers and run in the VM of `tests/vm/run`; elsewhere each
-//! of their tests fails.
+//! `node`, `bare`, `systemd` and `containers` use the kernel's drivers and run in the VM of `tests/vm/run`;
+//! elsewhere each of their tests fails.
 
 #![allow(clippy::disallowed_methods, reason = "the rules are the product's")]
 
@@ -18,6 +18,7 @@ mod cephfs_shares;
 mod cephfs_v0;
 mod cluster;
 mod clusters;
+mod containers;
 mod controllers;
 mod copies;
 mod dead_daemon;

@@ -49,5 +49,6 @@ mod secrecy;
 mod systemd;
 mod targets;
 mod topology;
+mod unstaged;
 mod volumes;
 mod wire;

@@ -18,7 +18,8 @@ PACKAGES = {
     "rpm": "rpm", "rpmbuild": "rpm", "udevadm": "udev",
 }
 # Those that are not used before each change.
-RARE_PACKAGES = {"fish": "fish", "lintian": "lintian", "promtool": "prometheus", "zsh": "zsh"}
+RARE_PACKAGES = {"fish": "fish", "lintian": "lintian", "promtool": "prometheus", "zsh": "zsh", "mmdebstrap": "mmdebstrap",
+                 "podman": "podman", "crun": "crun"}
 CRASH_POINTS = ["--features", "crash-points"]
 
 
@@ -102,6 +103,11 @@ class Steps:
             put(CHECKOUT / path, PROGRAMS / (f"unit-{name}" if unit else name))
         put(FOR_TESTS, PROGRAMS / "cephlet-crashing")
         refuse_crash_points()
+
+    def make_images(self):
+        """What the tests of containers run; Debian's packages come from the network."""
+        self.from_the_network("images", 900, CHECKOUT / "packaging/oci", "node", "controller", "--program", PROGRAMS / "cephlet",
+                              "--version", "0.0.1", "--into", PROGRAMS / "images")
 
 
 def refuse_crash_points():

@@ -19,7 +19,7 @@ class Suite:
     modules: tuple = ("",)
     but: tuple = ()
     # This machine, a VM with the drivers for Ceph, or such a VM without any package of Ceph, or with systemd, or
-    # with systemd and a disk that outlives reboots.
+    # with systemd and a disk that outlives reboots, or with containers.
     where: str = "here"
     cluster: bool = False
     crash_points: bool = False
@@ -31,7 +31,7 @@ class Suite:
 SUITES = [
     Suite("local", "host", 2),
     Suite("local", "crash", 3, 10, but=("rbd_", "cephfs_"), crash_points=True),
-    Suite("rbd", "ceph", 2, 8, 1200, but=("node::", "bare::", "systemd::", "faults::", "controllers::"), cluster=True),
+    Suite("rbd", "ceph", 2, 8, 1200, but=("node::", "bare::", "systemd::", "containers::", "faults::", "controllers::"), cluster=True),
     Suite("rbd", "ceph", 6, 30, 1800, modules=("controllers::",), cluster=True),
     Suite("faults", "ceph", 3, 60, 2400, modules=("faults::",), cluster=True),
     Suite("crashes", "crash", 2, 120, 2400, modules=("rbd_controller::", "cephfs_controller::"), cluster=True, crash_points=True),
@@ -40,6 +40,7 @@ SUITES = [
     Suite("bare", "ceph", 0, 60, 1200, modules=("bare::",), where="bare", cluster=True),
     Suite("systemd", "ceph", 0, 60, 1200, modules=("systemd::",), but=("systemd::boots::",), where="systemd", cluster=True),
     Suite("systemd", "ceph", 0, 300, 2400, modules=("systemd::boots::",), where="boots", cluster=True),
+    Suite("containers", "ceph", 0, 60, 1200, modules=("containers::",), where="containers", cluster=True),
 ]
 # A process each for all of their tests, and csi-sanity.
 UNITS = Suite("local", "unit", 3, 30)

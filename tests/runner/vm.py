@@ -6,7 +6,8 @@ from .suites import PROGRAMS, SANITY_VM, Suite, TESTS, Test
 
 # What the VM has to do with Ceph, as `tests/vm/run` makes it.
 KINDS = {"vm": ["--host-tools"], "bare": ["--without-ceph", "--prepare"], "systemd": ["--systemd"],
-         "boots": ["--systemd", "--disk"]}
+         "boots": ["--systemd", "--disk"],
+         "containers": ["--systemd", "--without-ceph", "--memory", "4096"]}
 # Where the VM has what is here the folder of its logs; and that folder, where something is prepared for the VM.
 OUT = pathlib.Path(os.environ.get("PREPARE", "/out"))
 # Of the whole VM: its tests have their own.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use protobuf::{EnumOrUnknown, MessageField};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::grpc::bridge::{Caller, Encoded};
 use crate::grpc::fields::path;
 use crate::grpc::proto::csi_v1 as wire;
@@ -12,7 +12,8 @@ use crate::grpc::v1::{decode, encode};
 use crate::volume::Operations;
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{
-    NodeExpand, NodePublish, NodeStage, NodeUnpublish, NodeUnstage, NodeVolumeHealth, Stats,
+    NodeExpand, NodePublish, NodePublishUnstaged, NodeStage, NodeUnpublish, NodeUnstage, NodeVolumeHealth,
+    Stats,
 };
 
 /// Stages and publishes volumes on this node.
@@ -21,19 +22,47 @@ pub struct Node {
     pub operations: Arc<Operations>,
 }
 
-/// The optional capabilities of the node.
-fn offered() -> Vec<wire::node_service_capability::rpc::Type> {
+/// The optional capabilities of the node. A mount group belongs to the record of a stage.
+fn offered(stages: bool) -> Vec<wire::node_service_capability::rpc::Type> {
     use wire::node_service_capability::rpc::Type;
-    vec![
-        Type::STAGE_UNSTAGE_VOLUME,
+    let of_a_stage: &[Type] =
+        if stages { &[Type::STAGE_UNSTAGE_VOLUME, Type::VOLUME_MOUNT_GROUP] } else { &[] };
+    let others = [
         Type::GET_VOLUME_STATS,
         Type::EXPAND_VOLUME,
         Type::VOLUME_CONDITION,
         Type::SINGLE_NODE_MULTI_WRITER,
-        Type::VOLUME_MOUNT_GROUP,
         Type::GET_VOLUME_HEALTH,
         Type::GET_STORAGE_HEALTH,
-    ]
+    ];
+    of_a_stage.iter().copied().chain(others).collect()
+}
+
+impl Node {
+    fn publish_unstaged(
+        &self,
+        caller: &Caller<'_>,
+        request: wire::NodePublishVolumeRequest,
+    ) -> Result<Encoded<wire::NodePublishVolumeResponse>> {
+        if decode::mount_group(&request.volume_capability)?.is_some() {
+            return Err(Error::invalid("volume_mount_group is not offered while CEPHLET_STAGING is off"));
+        }
+        let request = NodePublishUnstaged {
+            volume: self.operations.volume(request.volume_id),
+            publish_context: decode::map(request.publish_context),
+            target_path: path(request.target_path),
+            capability: decode::capability(request.volume_capability)?,
+            read_only: request.readonly,
+            secrets: decode::secrets(request.secrets),
+            volume_context: decode::map(request.volume_context),
+            by_operator: false,
+        }
+        .checked()?;
+        caller.run(request.volume.locks()?, request, |call, request| {
+            let published = self.operations.publish_unstaged(call, request);
+            published.map(|()| wire::NodePublishVolumeResponse::default())
+        })
+    }
 }
 
 impl wire::Node for Node {
@@ -74,6 +103,9 @@ impl wire::Node for Node {
         caller: &Caller<'_>,
         request: wire::NodePublishVolumeRequest,
     ) -> Result<Encoded<wire::NodePublishVolumeResponse>> {
+        if !self.operations.stages && request.staging_target_path.is_empty() {
+            return self.publish_unstaged(caller, request);
+        }
         let request = NodePublish {
             volume: self.operations.volume(request.volume_id),
             publish_context: decode::map(request.publish_context),
@@ -182,7 +214,7 @@ impl wire::Node for Node {
             let rpc = RPC { type_: EnumOrUnknown::new(kind), ..Default::default() };
             wire::NodeServiceCapability { type_: Some(Type::Rpc(rpc)), ..Default::default() }
         };
-        let capabilities = offered().into_iter().map(capability).collect();
+        let capabilities = offered(self.operations.stages).into_iter().map(capability).collect();
         Encoded::of(wire::NodeGetCapabilitiesResponse { capabilities, ..Default::default() })
     }
 

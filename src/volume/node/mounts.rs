@@ -274,6 +274,25 @@ impl Operations {
         })
     }
 
+    /// Refuses a path whose mounts are seen in this container alone: its orchestrator would take the volume for
+    /// published, and the consumer would write into a directory of the host.
+    pub(crate) fn refuse_unseen(&self, volume: &OnNode<'_>, path: &Path) -> Result<()> {
+        if !self.in_container {
+            return Ok(());
+        }
+        let (mounts, path) = (volume.mounts()?, resolved(path)?);
+        match mounts.under(&path) {
+            Some(mount) if !mount.is_shared => Err(Error::precondition(format!(
+                "volume {} cannot be published at {}: the host would not see it there, as {} is mounted in this \
+                 container without propagation: start the container with that directory of the host as rshared",
+                volume.id,
+                path.display(),
+                mount.mount_point.display()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Makes sure that the bind mount exists, and a place to bind over. Any other mount there is left alone.
     pub(crate) fn ensure_bound(&self, volume: &OnNode<'_>, bind: &Bind<'_>) -> Result<()> {
         let OnNode { call, id, .. } = *volume;

@@ -26,6 +26,7 @@ impl Operations {
         self.check_staging(volume, &record, request)?;
         let path = Path::new(&request.target_path);
         let read_only = self.target_is_read_only(&record, request);
+        self.refuse_unseen(volume, path)?;
         let source = self.bind_source(volume, &record, read_only)?;
         let mode = request.capability.mode;
         let wanted = Use::new(UseKind::Target, &request.target_path, mode, read_only);

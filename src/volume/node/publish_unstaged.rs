@@ -31,6 +31,7 @@ impl Operations {
         let (id, backend) = request.volume.get()?;
         backend.supports(&request.capability)?;
         let volume = &self.on_node(call, id, backend)?;
+        self.refuse_unseen(volume, Path::new(&request.target_path))?;
         self.release_predecessor(volume, &request.secrets)?;
         let context = context_of(request, None);
         let (fs_type, root) = (self.fs_type_for(volume, &context)?, self.root_settings(volume, &context)?);
@@ -109,6 +110,17 @@ impl Operations {
         let source = self.bind_source(volume, &record, read_only)?;
         let bind = Bind { source: &source, target: Path::new(path), access: &record.access, read_only };
         self.ensure_bound(volume, &bind)
+    }
+
+    /// Binds a volume again where an orchestrator without staging has published it and nothing is mounted any
+    /// more. Docker Swarm takes it for published and asks no more, and unmounts the targets of a plugin that
+    /// it stops: the next consumer would write into an empty directory of the host.
+    pub fn bind_lost_targets(&self, record: &NodeRecord) -> Result<()> {
+        let Some(id) = VolumeId::parse(&record.volume_id) else { return Ok(()) };
+        let (call, backend) = (Call::internal("recover"), self.backend_of(&id.place)?);
+        let volume = self.on_node(&call, &id, backend.as_ref())?;
+        let mut published = record.targets().filter(|it| it.kind == UseKind::Unstaged && !it.left_behind);
+        published.try_for_each(|target| self.bind_target(&volume, &target.path))
     }
 
     /// The paths where a volume is published on this node.
