@@ -59,7 +59,7 @@ pub struct Config {
     pub tools: usize,
     /// Whether a single-node volume may have a second target.
     pub single_node_targets: SingleNodeTargets,
-    /// Whether this is a container: as systemd's container interface has it, the variable `container` says so.
+    /// Whether this is a container: the variable `container` of systemd's container interface says so.
     pub in_container: bool,
     /// Whether the node offers to stage volumes (CEPHLET_STAGING).
     pub stages: bool,
@@ -222,25 +222,20 @@ impl Config {
             lock_slots: reader.known("CEPHLET_LOCK_SLOTS", |text| parse::number(text, 16, 65536)),
             lock_wait: reader.known("CEPHLET_LOCK_WAIT", parse::duration),
             tool_timeout: reader.known("CEPHLET_TOOL_TIMEOUT", parse::duration),
-            session: reader
-                .known("CEPHLET_SESSION", |text| parse::either(text, [("auto", true), ("off", false)])),
+            session: reader.either("CEPHLET_SESSION", [("auto", true), ("off", false)]),
             session_idle: reader.known("CEPHLET_SESSION_IDLE", parse::duration),
             tools: reader.known("CEPHLET_TOOLS", |text| parse::number(text, 1, 64)),
-            single_node_targets: reader
-                .known("CEPHLET_SINGLE_NODE_TARGETS", |text| parse::either(text, targets)),
+            single_node_targets: reader.either("CEPHLET_SINGLE_NODE_TARGETS", targets),
             in_container: reader.inherited("container").is_some(),
-            stages: reader
-                .known("CEPHLET_STAGING", |text| parse::either(text, [("on", true), ("off", false)])),
-            fences: reader
-                .known("CEPHLET_FENCE", |text| parse::either(text, [("lost", true), ("off", false)])),
+            stages: reader.either("CEPHLET_STAGING", [("on", true), ("off", false)]),
+            fences: reader.either("CEPHLET_FENCE", [("lost", true), ("off", false)]),
             tool_path: reader.known("CEPHLET_TOOL_PATH", parse::search_path),
             backends: reader.known("CEPHLET_BACKENDS", parse::backends),
             ceph: reader.ceph(),
             clusters: reader.clusters(),
             topology: reader.known("CEPHLET_TOPOLOGY", parse::topology),
-            ends_on_topology_change: reader.known("CEPHLET_TOPOLOGY_CHANGE", |text| {
-                parse::either(text, [("log", false), ("exit", true)])
-            }),
+            ends_on_topology_change: reader
+                .either("CEPHLET_TOPOLOGY_CHANGE", [("log", false), ("exit", true)]),
             crush_location: reader.known("CEPHLET_CRUSH_LOCATION", parse::crush_location),
             credentials_dir: reader.inherited("CREDENTIALS_DIRECTORY"),
             log: reader.known("CEPHLET_LOG", parse::log_filter),
@@ -282,6 +277,11 @@ impl Reader {
     fn known<T: Default>(&mut self, name: &str, parse: impl Fn(&str) -> Result<T, String>) -> T {
         let default = variables::find(name).map_or("", |variable| variable.default);
         self.value(name, default, parse)
+    }
+
+    /// The same for a variable that is one of two words.
+    fn either<T: Copy + Default>(&mut self, name: &str, words: [(&str, T); 2]) -> T {
+        self.known(name, |text| parse::either(text, words))
     }
 
     /// A variable with this default. After a mistake the value is arbitrary, so that the others are read too.

@@ -20,7 +20,8 @@ const UNITS: &str = "/etc/systemd/system";
 const WEB: (&str, &str, &str) = ("web", "/srv/web", "srv-web");
 const DATA: (&str, &str, &str) = ("data", "/srv/my data", "srv-my\\x20data");
 
-/// The ID of a volume. A name would be looked for in the cluster, too, by a tool that takes its time in the VM.
+/// The ID of a volume. A name would be looked for in the cluster, too, by a tool that takes its time in the
+/// VM.
 fn id_of(name: &str) -> String {
     fs::read_to_string(format!("/var/lib/boots/{name}")).expect("the ID")
 }

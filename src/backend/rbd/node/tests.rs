@@ -377,8 +377,5 @@ fn devices_of_volumes_are_listed_with_what_unmaps_them() {
     node.nbd_connects(1, "disk-of-an-operator");
     let devices = node.mapper.devices().unwrap();
     let listed: Vec<_> = devices.iter().map(|it| (it.object.as_str(), it.detach.as_str())).collect();
-    assert_eq!(
-        listed,
-        [(volume, "rbd device unmap /dev/rbd0"), (volume, "rbd-nbd unmap /dev/nbd0")]
-    );
+    assert_eq!(listed, [(volume, "rbd device unmap /dev/rbd0"), (volume, "rbd-nbd unmap /dev/nbd0")]);
 }
