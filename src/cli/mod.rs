@@ -48,7 +48,7 @@ use syntax::{Action, Command, Given, Parsed};
 const QUESTION: Duration = Duration::from_secs(30);
 
 /// Commands that only ask and need no work on a volume. Others may take as long as the daemon works.
-const QUESTIONS: [&str; 4] = ["config", "probe", "info", "capacity"];
+const QUESTIONS: [&str; 5] = ["config", "probe", "info", "jobs", "capacity"];
 
 /// Commands that may wait for long, and show on a terminal how far that is which they wait for.
 const SHOWN: [&str; 4] = ["volume create", "volume expand", "volume publish", "volume delete"];

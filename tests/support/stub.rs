@@ -14,8 +14,8 @@ use super::notify::timeout;
 /// The daemon's own list of directories, behind the stubs.
 pub const BEHIND: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A tool that writes how far it is, says on a FIFO that it was started, and waits on another one until it is released; then it
-/// becomes the real tool.
+/// A tool that writes how far it is, says on a FIFO that it was started, and waits on another one until it is
+/// released; then it becomes the real tool.
 pub struct Hanging {
     directory: PathBuf,
     started: fs::File,
