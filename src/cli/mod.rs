@@ -49,7 +49,7 @@ use syntax::{Action, Command, Given, Parsed};
 const QUESTION: Duration = Duration::from_secs(30);
 
 /// Commands that only ask and need no work on a volume. Others may take as long as the daemon works.
-const QUESTIONS: [&str; 5] = ["config", "probe", "info", "capacity", "doctor"];
+const QUESTIONS: [&str; 6] = ["config", "probe", "info", "jobs", "capacity", "doctor"];
 
 /// Commands that may wait for long, and show on a terminal how far that is which they wait for.
 const SHOWN: [&str; 4] = ["volume create", "volume expand", "volume publish", "volume delete"];
