@@ -59,7 +59,7 @@ pub struct Config {
     pub tools: usize,
     /// Whether a single-node volume may have a second target.
     pub single_node_targets: SingleNodeTargets,
-    /// Whether this is a container: as systemd's container interface has it, the variable `container` says so.
+    /// Whether this is a container, as the variable `container` says in systemd's container interface.
     pub in_container: bool,
     /// Whether the node offers to stage volumes (CEPHLET_STAGING).
     pub stages: bool,

@@ -1,5 +1,5 @@
-//! The images of packaging/oci as containers under podman, in a VM whose process 1 is systemd and which has no
-//! part of Ceph: volumes are seen by the host and by other containers, and outlive the container.
+//! The images of packaging/oci as containers under podman, in a VM whose process 1 is systemd and which has
+//! no part of Ceph: volumes are seen by the host and by other containers, and outlive the container.
 
 use std::collections::HashMap;
 use std::fs;
@@ -32,7 +32,8 @@ fn succeeds(container: &str, program: &[&str]) -> bool {
     status.expect("podman").success()
 }
 
-/// The images, memory for them and for local volumes, from which loop devices can read, and the cluster in /etc/ceph.
+/// The images, memory for them and for local volumes, from which loop devices can read, and the cluster in
+/// /etc/ceph.
 fn prepare(images: &[&str]) {
     run("mount", &["--make-rshared", "/"]);
     // The containers have no modules of the host's kernel.

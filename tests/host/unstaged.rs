@@ -1,5 +1,5 @@
-//! CEPHLET_STAGING=off: the node for an orchestrator that never unstages what it has staged (Docker Swarm). One
-//! call attaches, mounts and publishes; the last unpublishing takes the device from the node.
+//! CEPHLET_STAGING=off: the node for an orchestrator that never unstages what it has staged (Docker Swarm).
+//! One call attaches, mounts and publishes; the last unpublishing takes the device from the node.
 
 use std::fs;
 

@@ -219,7 +219,8 @@ fn comments_fit_into_a_line() {
 /// - 34 800: volumes and snapshots by their names on the command line.
 /// - 36 300: lists with names that go on without a cluster that is away; health as CSI v1.13 has it; numbers
 ///   for Prometheus; shells complete command lines.
-const BUDGET: usize = 36_300;
+/// - 36 400: orchestrators that never unstage; containers whose mounts the host would not see.
+const BUDGET: usize = 36_400;
 
 #[test]
 fn the_product_stays_within_its_budget() {

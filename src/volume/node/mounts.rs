@@ -274,8 +274,8 @@ impl Operations {
         })
     }
 
-    /// Refuses a path whose mounts are seen in this container alone: its orchestrator would take the volume for
-    /// published, and the consumer would write into a directory of the host.
+    /// Refuses a path whose mounts are seen in this container alone: its orchestrator would take the volume
+    /// for published, and the consumer would write into a directory of the host.
     pub(crate) fn refuse_unseen(&self, volume: &OnNode<'_>, path: &Path) -> Result<()> {
         if !self.in_container {
             return Ok(());
