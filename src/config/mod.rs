@@ -229,10 +229,8 @@ impl Config {
             single_node_targets: reader
                 .known("CEPHLET_SINGLE_NODE_TARGETS", |text| parse::either(text, targets)),
             in_container: reader.inherited("container").is_some(),
-            stages: reader
-                .known("CEPHLET_STAGING", |text| parse::either(text, [("on", true), ("off", false)])),
-            fences: reader
-                .known("CEPHLET_FENCE", |text| parse::either(text, [("lost", true), ("off", false)])),
+            stages: reader.known("CEPHLET_STAGING", |text| parse::unless_off(text, "on")),
+            fences: reader.known("CEPHLET_FENCE", |text| parse::unless_off(text, "lost")),
             tool_path: reader.known("CEPHLET_TOOL_PATH", parse::search_path),
             backends: reader.known("CEPHLET_BACKENDS", parse::backends),
             ceph: reader.ceph(),

@@ -164,6 +164,11 @@ pub fn either<T>(text: &str, words: [(&str, T); 2]) -> Parsed<T> {
     words.into_iter().find(|(word, _)| *word == text).map(|(_, meaning)| meaning).ok_or(refusal)
 }
 
+/// Whether it is `word`, and not `off`.
+pub fn unless_off(text: &str, word: &'static str) -> Parsed<bool> {
+    either(text, [(word, true), ("off", false)])
+}
+
 /// Labels, the outermost first, or `@` and the path of a file that has them.
 pub fn topology(text: &str) -> Parsed<Labels> {
     match text.strip_prefix('@') {
