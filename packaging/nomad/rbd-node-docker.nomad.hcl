@@ -41,8 +41,7 @@ job "cephlet-rbd-node" {
       config {
         image      = var.image
         privileged = true
-        # The kernel reaches the cluster through the network of the container that maps an image, also when that has ended: it must
-        # be the host's.
+        # The kernel reaches the cluster through the network of the container that has mapped an image: it must be one that stays.
         network_mode = "host"
         volumes = [
           "${var.state_dir}/rbd-node:/var/lib/cephlet:rshared",
