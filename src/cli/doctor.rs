@@ -33,7 +33,7 @@ its work, in this environment: run it with the daemon's then.",
     action: Action::Ask(ask),
 };
 
-/// A finding as it is shown.
+/// A finding, as the command prints it.
 #[derive(Serialize)]
 struct Shown {
     name: String,

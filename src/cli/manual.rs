@@ -94,7 +94,12 @@ fn statuses() -> String {
 fn findings() -> String {
     let item = |it: &Trouble| {
         let mend = it.mend.replace("{}", "SUBJECT");
-        format!(".It {}\nIt costs: {}\nMended by: {}\n", it.word, sentence(it.cost), sentence(&mend))
+        format!(
+            ".It {}\n{}\n{}\n",
+            it.word,
+            text(&format!("Costs: {}.", it.cost)),
+            text(&format!("Mended by: {mend}."))
+        )
     };
     Trouble::ALL.iter().map(item).collect()
 }

@@ -220,8 +220,8 @@ fn comments_fit_into_a_line() {
 /// - 34 800: volumes and snapshots by their names on the command line.
 /// - 36 300: lists with names that go on without a cluster that is away; health as CSI v1.13 has it; numbers
 ///   for Prometheus; shells complete command lines.
-/// - 37 450: `cephlet doctor`; how far long work is; volumes that are published again after a boot; containers
-///   and Docker Swarm.
+/// - 37 450: `cephlet doctor`; how far long work is; volumes that are published after a boot; containers and
+///   Docker Swarm.
 const BUDGET: usize = 37_450;
 
 #[test]

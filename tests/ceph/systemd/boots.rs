@@ -30,14 +30,14 @@ fn state(unit: &str) -> String {
     run("systemctl", &["show", "--property", "ActiveState", "--value", unit])
 }
 
-/// What `systemctl status` tells about a unit, whatever its state.
+/// What `systemctl status` tells about a unit in any state.
 fn status(unit: &str) -> String {
     let said =
         Command::new("systemctl").args(["status", "--no-pager", "--full", "--lines=50", unit]).output();
     String::from_utf8_lossy(&said.expect("systemctl").stdout).to_string()
 }
 
-/// A service of somebody that needs the path, and keeps what it has found there.
+/// A service that needs the path, and keeps what it has found there.
 fn consumer(name: &str, path: &str) {
     let unit = format!(
         "[Unit]\nRequiresMountsFor=\"{path}\"\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
@@ -51,7 +51,7 @@ fn consumer(name: &str, path: &str) {
 fn boot_into(phase: &str, how: &[&str]) -> ! {
     fs::write(PHASE, phase).expect("write the phase");
     run("sync", &[]);
-    Command::new(how[0]).args(&how[1..]).spawn().expect("reboot");
+    Command::new(how[0]).args(&how[1..]).status().expect("reboot");
     loop {
         thread::park();
     }
