@@ -12,6 +12,9 @@ use crate::support::{LONG_PATIENCE, binary, cluster};
 const TARGET: &str = "/srv/packaged";
 const FILE: &str = "/srv/packaged/file";
 const STATE: &str = "/var/lib/cephlet";
+const README: &str = include_str!("../../../README.md");
+/// Where README publishes a volume.
+const TARGET_OF_README: &str = "/srv/web";
 const SETTINGS: &str = "/etc/cephlet/cephlet.env";
 
 /// The package of a version, built on the machine that this VM runs on, in the one folder that both see.
@@ -82,6 +85,50 @@ fn removed_and_purged() {
     assert!(said.contains("/var/lib/cephlet stays"), "{said}");
     assert!(!exists(Path::new("/etc/cephlet")), "{said}");
     stays("a purge");
+}
+
+/// The commands of README's section about hosts with systemd, without their comments.
+fn commands_of_readme() -> Vec<&'static str> {
+    let (_, section) = README.split_once("\n## On a host with systemd\n").expect("the section");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let blocks = section.split("```sh\n").skip(1).flat_map(|rest| rest.split("```").next());
+    blocks.flat_map(str::lines).filter_map(|line| line.split("  #").next()).map(str::trim).collect()
+}
+
+#[test]
+#[ignore = "a VM of its own: tests/run --full"]
+fn readme_is_enough_for_the_first_hour() {
+    prepare();
+    let package = package("0.0.1");
+    let commands = commands_of_readme();
+    assert!(commands.len() <= 12 && !commands.iter().any(|command| command.contains(':')), "{commands:?}");
+    let type_in = |command: &str| {
+        let line = command.replace("./target/packages/cephlet_*_amd64.deb", &package);
+        run_within(LONG_PATIENCE, "env", &["--unset=CEPHLET_BINARY", "sh", "-c", &line])
+    };
+    let size = || run("findmnt", &["--noheadings", "--bytes", "--output", "SIZE", TARGET_OF_README]);
+    let mut small = String::new();
+    for command in commands {
+        let said = match command {
+            // It was run where the package was built.
+            "packaging/deb" => continue,
+            command => type_in(command),
+        };
+        if command.contains(" publish ") {
+            fs::write(format!("{TARGET_OF_README}/file"), "written").expect("write");
+            small = size();
+        } else if command.contains(" expand ") {
+            assert!(size().parse::<u64>().expect("bytes") > small.parse::<u64>().expect("bytes") * 3 / 2);
+        } else if command.ends_with(" list") {
+            assert!(said.contains("\nold ") && said.contains("\nweb "), "{said}");
+        }
+    }
+    assert!(!is_mounted(Path::new(TARGET_OF_README)));
+    cephlet(&["volume", "publish", "old", TARGET]);
+    assert_eq!(fs::read_to_string(FILE).expect("read"), "written", "the copy of the snapshot");
+    cephlet(&["volume", "unpublish", "old", TARGET]);
+    cephlet(&["volume", "delete", "old"]);
+    assert_eq!(cephlet(&["doctor"]), "nothing was found");
 }
 
 #[test]
