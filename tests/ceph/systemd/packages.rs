@@ -39,13 +39,15 @@ fn stays(after: &str) {
     assert_eq!(fs::read_to_string(FILE).expect("read"), "written", "{after}");
 }
 
-/// With a machine that starts what is installed, and files from which loop devices can read directly.
-fn prepare() {
+/// With a machine that starts what is installed, and room of this `size` for files from which loop devices
+/// can read directly. Only what is written takes memory.
+fn prepare(size: &str) {
     if exists(Path::new("/usr/sbin/policy-rc.d")) {
         fs::remove_file("/usr/sbin/policy-rc.d").expect("remove it");
     }
     fs::create_dir_all(format!("{STATE}/local")).expect("make the directory");
-    run("mount", &["-t", "tmpfs", "-o", "size=1g,mode=0700", "tmpfs", &format!("{STATE}/local")]);
+    let options = format!("size={size},mode=0700");
+    run("mount", &["-t", "tmpfs", "-o", &options, "tmpfs", &format!("{STATE}/local")]);
 }
 
 fn installed_and_used(package: &str) -> File {
@@ -98,7 +100,7 @@ fn commands_of_readme() -> Vec<&'static str> {
 #[test]
 #[ignore = "a VM of its own: tests/run --full"]
 fn readme_is_enough_for_the_first_hour() {
-    prepare();
+    prepare("64g");
     let package = package("0.0.1");
     let commands = commands_of_readme();
     assert!(commands.len() <= 12 && !commands.iter().any(|command| command.contains(':')), "{commands:?}");
@@ -134,7 +136,7 @@ fn readme_is_enough_for_the_first_hour() {
 #[test]
 #[ignore = "a VM of its own: tests/run --full"]
 fn a_volume_outlives_every_change_of_the_package() {
-    prepare();
+    prepare("1g");
     let (old, new) = (package("0.0.1"), package("99.0.0"));
     let open = installed_and_used(&old);
     upgraded(&new);
