@@ -1,10 +1,12 @@
 """What tests do to a subvolume group from outside, as client.admin of the cluster whose configuration CEPH_CONF names.
 
+    remove PATH     removes a directory of the file system
     fill PATH       writes files into a directory of the file system
     sum PATH        prints the SHA-256 of all that is in it
     age GROUP       makes the entries of what is being made older by a day; prints how many there are
     index GROUP     prints the keys of the entries of a group, with their states
     halves GROUP    prints the volumes whose subvolumes a manager has made only in part
+    lose GROUP      takes pending clones from the manager's list, as one does that dies in `snapshot clone`
     claims GROUP    prints the objects by which names are claimed for subvolumes of the group
 """
 import hashlib, json, os, stat, sys
@@ -107,6 +109,40 @@ def halves(group):
     tree.shutdown()
 
 
+def lose(group):
+    tree, queue = mounted(), b"/volumes/_index/clone/"
+    targets = {one: tree.readlink(queue + one, 4096) for one in entries(tree, queue)}
+    lost = [one for one, target in targets.items() if target.startswith(f"/volumes/{group}/".encode())]
+    for one in lost:
+        tree.unlink(queue + one)
+    for subvolume in entries(tree, f"/volumes/{group}".encode()):
+        path = b"/volumes/%s/%s/.meta" % (group.encode(), subvolume)
+        file = tree.open(path, "r")
+        kept = [line for line in tree.read(file, 0, 1 << 20).splitlines(True) if not line.startswith(tuple(lost))]
+        tree.close(file)
+        file = tree.open(path, os.O_WRONLY | os.O_TRUNC, 0o600)
+        tree.write(file, b"".join(kept), 0)
+        tree.close(file)
+    tree.shutdown()
+    print(len(lost))
+
+
+def remove(path):
+    tree = mounted()
+    remove_all(tree, path.encode())
+    tree.shutdown()
+
+
+def remove_all(tree, path):
+    for name in entries(tree, path):
+        found = path + b"/" + name
+        if stat.S_ISDIR(tree.stat(found).st_mode):
+            remove_all(tree, found)
+        else:
+            tree.unlink(found)
+    tree.rmdir(path)
+
+
 def claims(group):
     io = pool()
     for name in (one.key for one in io.list_objects()):
@@ -121,7 +157,7 @@ def claims(group):
                 print(name)
 
 
-act = {"fill": fill, "sum": checksum, "age": age, "index": list_entries, "halves": halves, "claims": claims}
+act = {"fill": fill, "sum": checksum, "remove": remove, "age": age, "index": list_entries, "halves": halves, "lose": lose, "claims": claims}
 act[sys.argv[1]](sys.argv[2])
 sys.stdout.flush()
 # The threads of librados go on. They crash if its destructors run first.

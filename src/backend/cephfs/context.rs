@@ -36,6 +36,8 @@ pub(crate) struct Timing {
     /// The pause between two looks how far a copy is, and how long a call waits for one.
     pub copy_look: Duration,
     pub copy_wait: Duration,
+    /// For how long a copy must be in no manager's list to be given up.
+    pub lost_copy: Duration,
     /// A manager that answered within this time has not died meanwhile: another needs longer to start.
     pub same_manager: Duration,
     /// A volume that has been in the making for longer is not made any more.
@@ -57,6 +59,7 @@ impl Default for Timing {
             snapshot_claim_grace: Duration::from_secs(60),
             copy_look: Duration::from_secs(1),
             copy_wait: Duration::from_secs(60 * 60),
+            lost_copy: Duration::from_secs(60),
             same_manager: Duration::from_secs(1),
             abandoned: Duration::from_secs(24 * 60 * 60),
             sweep_interval: Duration::from_secs(60 * 60),

@@ -18,6 +18,7 @@
 
 mod clients;
 mod context;
+mod examine;
 mod fence;
 mod fuse;
 mod index;
@@ -43,13 +44,12 @@ use self::context::{Context, Timing};
 use self::names::NAME;
 use self::node::Node;
 use self::parameters::Settings;
-use self::subvolumes::FileSystem;
 use super::{
     Backend, Fault, Finding, NodeDriver, Placement, PlacementRequest, Publisher, Served, Service, Snapshots,
     Traits, Volumes,
 };
 use crate::backend::ceph::domains::Wishes;
-use crate::backend::ceph::{Programs, examine, reach};
+use crate::backend::ceph::{Programs, reach};
 use crate::clusters::Clusters;
 use crate::csi::{Access, Capability, Map};
 use crate::dispatch::Call;
@@ -114,18 +114,8 @@ impl Backend for CephFs {
         faults.into_iter().map(|(_, fault)| fault).collect()
     }
 
-    /// A user who may read the index may change it.
     fn examine(&self, call: &Call) -> Vec<Finding> {
-        let context = &self.context;
-        examine::clusters(&context.clusters, &*context.monitors, call, |call, access| {
-            let file_systems = context.file_systems(call, access)?;
-            let unread = |file_system: &FileSystem| {
-                let fs = context.at(call, access.clone(), file_system.clone(), "");
-                let place = format!("{}/{}", access.cluster.name, file_system.name);
-                fs.index().all().err().map(|error| examine::refused(place, &error))
-            };
-            Ok(file_systems.iter().filter_map(unread).collect())
-        })
+        examine::examine(&self.context, call)
     }
 
     fn topology(&self) -> Option<Map> {

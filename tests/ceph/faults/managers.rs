@@ -3,7 +3,10 @@
 
 use std::thread;
 
+use serde_json::Value;
+
 use crate::controllers::settle;
+use crate::support::cli::{command, done};
 use crate::support::client::Answer;
 use crate::support::requests::*;
 use crate::support::{Client, Cluster, Daemon, Group, Place, await_that, is_full};
@@ -19,6 +22,9 @@ const AT_ONCE: usize = 4;
 const VOLUMES: usize = 100;
 /// How many copies.
 const COPIES: usize = 4;
+
+/// How long the manager waits before it begins to copy, in seconds.
+const DELAY: &str = "mgr/volumes/snapshot_clone_delay";
 
 /// A group of a cluster whose manager dies, and its controller.
 struct Scene {
@@ -97,6 +103,44 @@ fn creations_whose_manager_dies() {
         assert_eq!(scene.group.volumes().len(), VOLUMES + 1, "UNSAFE: a volume more or less");
         scene.clear(&ids);
     }
+    scene.end();
+}
+
+/// A manager that dies between the two halves of `snapshot clone` leaves a clone that no manager knows of.
+#[test]
+#[ignore = "long: tests/run --full"]
+fn a_copy_that_no_manager_knows_of_is_made_under_another_name() {
+    let mut scene = Scene::new();
+    let (group, client) = (&scene.group, scene.daemon.client());
+    let source = client.create(&group.request("source")).expect("create").volume_id;
+    let first = client.create(&from_volume(group.request("first"), &source)).expect("copy").volume_id;
+    group.cluster.ceph(&["config", "set", "mgr", DELAY, "600"]);
+    let request = from_volume(group.request("copy"), &source);
+    let copying = thread::spawn({
+        let (client, request) = (scene.daemon.client(), request.clone());
+        move || client.create(&request)
+    });
+    await_that("the manager has the clone in its list", || {
+        match group.script("lose", &group.name).as_str() {
+            "1" => Ok(()),
+            lost => Err(lost.to_string()),
+        }
+    });
+    group.cluster.ceph(&["config", "rm", "mgr", DELAY]);
+    group.cluster.replace("mgr");
+    let failure = copying.join().expect("a client").expect_err("the copy is lost");
+    assert!(failure.message.contains("its successor does not know of the copy"), "{failure:?}");
+    let copy = settle(|| client.create(&request)).volume_id;
+    assert_eq!(group.volumes().len(), 4);
+
+    let found: Value =
+        serde_json::from_slice(&command(&scene.daemon, "doctor --json", "").stdout).expect("JSON");
+    let mend = found[0]["mend"].as_str().expect("a finding");
+    let (_, directory) = mend.split_once("remove its directory ").unwrap_or_else(|| panic!("{found}"));
+    group.script("remove", directory);
+    scene.clear(&[copy, first, source]);
+    scene.daemon.restart();
+    assert_eq!(done(&scene.daemon, "doctor"), "nothing was found");
     scene.end();
 }
 

@@ -37,7 +37,9 @@ pub(crate) enum Begun {
 /// How far a clone is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CloneState {
-    /// Waiting or in progress, in the manager's words.
+    /// The manager has not begun to copy.
+    Pending,
+    /// In progress, in the manager's words.
     Unfinished(String),
     Complete,
     /// Broken off; in the manager's words.
@@ -79,9 +81,44 @@ impl Subvolumes<'_> {
         }
     }
 
+    /// Whether the manager will come to a pending clone of a snapshot. A manager that dies in `snapshot clone`
+    /// may leave a clone that is not in the list of its successor. It stays pending for ever: it can be
+    /// neither cancelled nor removed.
+    pub fn is_queued(&self, name: &str, new: NewClone<'_>) -> Result<bool> {
+        let source = Subvolumes { group: new.group, ..*self };
+        let snapshot = [snap_name(new.snapshot)];
+        match source.of_one(Class::Question, "fs subvolume snapshot info", new.source, snapshot) {
+            Ok(printed) => Ok(read::<Queue>("ceph fs subvolume snapshot info", &printed)?.has(name)),
+            Err(failure) if is_absent(&failure) => Ok(false),
+            Err(failure) => Err(self.error(failure, "look for copies to", name)),
+        }
+    }
+
     /// Removes a clone that is not complete, and that nothing is copied to any more.
     pub fn remove_unfinished(&self, name: &str) -> Result<()> {
         self.remove_with("force", name)
+    }
+}
+
+/// `ceph fs subvolume snapshot info`
+#[derive(Deserialize)]
+struct Queue {
+    #[serde(default)]
+    has_pending_clones: String,
+    /// Not shown by managers before 16.2.11.
+    #[serde(default)]
+    pending_clones: Option<Vec<Queued>>,
+}
+
+#[derive(Deserialize)]
+struct Queued {
+    name: String,
+}
+
+impl Queue {
+    fn has(&self, name: &str) -> bool {
+        let is_listed = |clones: &Vec<Queued>| clones.iter().any(|clone| clone.name == name);
+        self.has_pending_clones == "yes" && self.pending_clones.as_ref().is_none_or(is_listed)
     }
 }
 
@@ -106,6 +143,7 @@ impl From<Progress> for CloneState {
         match state.as_str() {
             "complete" => Self::Complete,
             "failed" | "canceled" => Self::Failed(format!("{state}{detail}")),
+            "pending" => Self::Pending,
             _ => Self::Unfinished(format!("{state}{detail}")),
         }
     }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::fake::{FakeFs, Fault, MOST_SNAPSHOTS};
-use super::{FAULTS, MIB, controller, create, delete, insist, listed, sweep_all, wanted};
+use super::{FAULTS, MIB, controller, create, delete, insist, listed, sweep_all, try_sweep, wanted};
 use crate::backend::cephfs::context::Context;
+use crate::backend::cephfs::examine::examine;
 use crate::backend::rbd::tests::{ONE, TWO, call};
 use crate::backend::{
     Deleted, NewSnapshot, NewVolume, Origin, Snapshot, SnapshotFilter, Snapshots, Volume, Volumes,
@@ -181,4 +182,31 @@ fn a_volume_with_as_many_snapshots_as_it_can_have_is_told_so() {
     assert_eq!(refused.kind(), Kind::NoSpace);
     assert!(refused.message().contains("8 snapshots"), "{refused}");
     assert_eq!(snapshots(&ours).len(), MOST_SNAPSHOTS);
+}
+
+/// Another name is taken, and what is left goes when an operator has removed the clone.
+#[test]
+fn a_copy_that_its_manager_has_lost_is_made_anew() {
+    let cluster = FakeFs::default();
+    let ours = controller(&cluster, ONE);
+    let source = create(&ours, "source", 8).unwrap().id;
+    let new = copy_of("copy", Origin::Volume(source));
+    cluster.lose_clone();
+    let lost = make(&ours, &new).unwrap_err();
+    assert!(lost.kind() == Kind::Unavailable && lost.message().contains("the manager died"), "{lost}");
+    assert_eq!(cluster.snapshots(), [""; 0], "nothing is copied from it");
+    let made = make(&ours, &new).unwrap();
+    assert_eq!((listed(&ours).len(), cluster.subvolumes().len()), (2, 3));
+    let refused = try_sweep(&ours).unwrap_err();
+    assert!(refused.message().contains("remove its directory /volumes/csi/csi-vol-copy-"), "{refused}");
+    let found = || {
+        let mut found = examine(&ours, &call()).into_iter();
+        found.any(|it| it.name.starts_with("CopyLeft:main/cephfs/csi/csi-vol-copy-"))
+    };
+    assert!(found());
+    cluster.remove_lost();
+    assert!(!found());
+    sweep_all(&ours);
+    delete(&ours, &made.id).unwrap();
+    assert_eq!((listed(&ours).len(), cluster.subvolumes().len()), (1, 1));
 }

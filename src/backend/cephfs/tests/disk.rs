@@ -16,6 +16,8 @@ pub(super) struct Disk {
     pub is_retained: bool,
     /// How many more times the manager says that a clone is not complete.
     pub looks_left: usize,
+    /// The manager died when it began this clone.
+    pub is_lost: bool,
 }
 
 impl Disk {
@@ -54,6 +56,7 @@ impl Disk {
             "fs subvolume snapshot ls" => {
                 Ok(self.snapshots.iter().map(|name| json!({ "name": name })).collect())
             }
+            "fs clone status" if self.is_lost => Ok(json!({"status": {"state": "pending"}})),
             "fs clone status" => {
                 let state = if self.looks_left == 0 { "complete" } else { "in-progress" };
                 self.looks_left = self.looks_left.saturating_sub(1);

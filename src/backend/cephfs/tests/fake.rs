@@ -52,6 +52,8 @@ struct State {
     is_dead: bool,
     /// How many more times the manager says that its module is not loaded.
     loads_left: usize,
+    /// Whether the manager dies in the next clone.
+    loses_clone: bool,
     servers: Servers,
     /// What another controller does before a step.
     other: Option<(usize, Other)>,
@@ -78,6 +80,11 @@ impl FakeFs {
     /// Starts the manager anew: it says this often that its module is not loaded.
     pub fn restart_manager(&self, loads_left: usize) {
         self.0.lock().loads_left = loads_left;
+    }
+
+    /// Lets the manager die when it begins the next clone.
+    pub fn lose_clone(&self) {
+        self.0.lock().loses_clone = true;
     }
 
     /// These clients mount all subvolumes: their numbers and the names of their hosts.
@@ -132,6 +139,11 @@ impl FakeFs {
     /// Removes all subvolumes by hand, with their snapshots.
     pub fn remove_by_hand(&self) {
         self.0.lock().subvolumes.clear();
+    }
+
+    /// Removes by hand what a manager has lost.
+    pub fn remove_lost(&self) {
+        self.0.lock().subvolumes.retain(|_, disk| !disk.is_lost);
     }
 
     /// Loses index and claims.
@@ -234,7 +246,7 @@ impl State {
             "fs subvolume snapshot clone" => self.clone_snapshot(command, &path),
             prefix => {
                 let Some(disk) = self.subvolumes.get_mut(&path) else { return Err(absent()) };
-                if disk.looks_left > 0 && prefix != "fs clone status" {
+                if (disk.is_lost || disk.looks_left > 0) && prefix != "fs clone status" {
                     return Err((libc::EAGAIN, "Error EAGAIN: is not ready for operation".into()));
                 }
                 let answer = disk.carry_out(prefix, (&group, &name), text(command, "snap_name"), &number)?;
@@ -259,7 +271,8 @@ impl State {
         }
         self.count += 1;
         let uuid = format!("uuid-{}", self.count);
-        self.subvolumes.insert(target, Disk { size, uuid, looks_left: 2, ..Disk::default() });
+        let is_lost = std::mem::take(&mut self.loses_clone);
+        self.subvolumes.insert(target, Disk { size, uuid, looks_left: 2, is_lost, ..Disk::default() });
         Ok(Value::Null)
     }
 }

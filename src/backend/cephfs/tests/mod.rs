@@ -47,6 +47,7 @@ fn controller(cluster: &FakeFs, tag: &str) -> Context {
         claim_grace: moment,
         snapshot_claim_grace: moment,
         copy_look: Duration::from_millis(1),
+        lost_copy: Duration::from_millis(1),
         abandoned: Duration::ZERO,
         ..Timing::default()
     };
@@ -102,7 +103,11 @@ fn listed(context: &Context) -> Vec<String> {
 }
 
 fn sweep_all(context: &Context) {
-    context.clusters.all().into_iter().for_each(|cluster| sweep(context, &call(), cluster).unwrap());
+    try_sweep(context).unwrap();
+}
+
+fn try_sweep(context: &Context) -> Result<()> {
+    context.clusters.all().into_iter().try_for_each(|cluster| sweep(context, &call(), cluster))
 }
 
 /// Repeats until the answer no longer depends on another controller.

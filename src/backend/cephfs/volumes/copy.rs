@@ -6,6 +6,8 @@
 //! waits for the same clone. A volume is copied from a transient snapshot, which is removed when the copy is
 //! whole.
 
+use std::time::Instant;
+
 use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::index::{Entry, SnapshotPath, State};
 use crate::backend::cephfs::subvolumes::{Begun, CloneState, NewClone, SnapshotRemoved};
@@ -86,40 +88,81 @@ pub(crate) fn make(fs: &Fs<'_>, object: &str, entry: &Entry, pool: Option<&str>)
     let Some(SnapshotPath { group, subvolume, snapshot }) = &entry.copy_of else {
         return Err(Error::internal("nothing is said of what it is a copy of"));
     };
-    let (subvolumes, timing) = (fs.subvolumes(), &fs.context.timing);
+    let timing = &fs.context.timing;
     let new = NewClone { group, source: subvolume, snapshot, pool };
-    let (mut is_second, mut shown) = (false, String::new());
-    let mut look = || match subvolumes.clone_state(object)? {
-        CloneState::Complete => Ok(Some(())),
-        CloneState::Absent => begin(fs, object, new).map(|()| None),
-        CloneState::Unfinished(state) => {
-            if shown != state {
-                log::info!("the copy of {subvolume}@{snapshot} to {object} is {state}");
-                shown = state;
-            }
-            Ok(None)
-        }
-        CloneState::Failed(why) if is_second => {
-            Err(Error::internal(format!("the manager could not copy it: {why}")))
-        }
-        CloneState::Failed(why) => {
-            log::warn!(
-                "the copy of {subvolume}@{snapshot} to {object} has failed, and is begun again: {why}"
-            );
-            is_second = true;
-            subvolumes.remove_unfinished(object).map(|()| None)
-        }
-    };
-    let what = format!("the manager to copy {subvolume}@{snapshot} to {object}");
+    let what = format!("copy {subvolume}@{snapshot} to {object}");
+    let mut copy = Copy { fs, object, entry, new, what, shown: String::new(), is_second: false, lost: None };
+    let what = format!("the manager to {}", copy.what);
     // A manager that dies never answers. The next look asks its successor, until the client's deadline.
     let patient =
-        || look().or_else(|error| if error.kind() == Kind::Timeout { Ok(None) } else { Err(error) });
+        || copy.look().or_else(|error| if error.kind() == Kind::Timeout { Ok(None) } else { Err(error) });
     if fs.call.wait_for(what, timing.copy_wait, timing.copy_look, patient)?.is_none() {
         return Err(Error::unavailable("it is still being copied: try again"));
     }
-    match subvolumes.resize(object, entry.size)? {
+    match fs.subvolumes().resize(object, entry.size)? {
         true => Ok(()),
         false => Err(Error::unavailable("it was removed during this call: try again")),
+    }
+}
+
+/// A copy in the making.
+struct Copy<'a> {
+    fs: &'a Fs<'a>,
+    object: &'a str,
+    entry: &'a Entry,
+    new: NewClone<'a>,
+    /// What the manager does, for the log.
+    what: String,
+    /// How far it was when the log showed it last.
+    shown: String,
+    /// Whether the first attempt has failed.
+    is_second: bool,
+    /// Since when no manager knows of the clone.
+    lost: Option<Instant>,
+}
+
+impl Copy<'_> {
+    /// Some if the copy is complete.
+    fn look(&mut self) -> Result<Option<()>> {
+        let subvolumes = self.fs.subvolumes();
+        match subvolumes.clone_state(self.object)? {
+            CloneState::Complete => return Ok(Some(())),
+            CloneState::Absent => begin(self.fs, self.object, self.new)?,
+            CloneState::Pending if subvolumes.is_queued(self.object, self.new)? => self.show("pending"),
+            CloneState::Pending => self.give_up_if_lost()?,
+            CloneState::Unfinished(state) => self.show(&state),
+            CloneState::Failed(why) if self.is_second => {
+                return Err(Error::internal(format!("the manager could not copy it: {why}")));
+            }
+            CloneState::Failed(why) => {
+                log::warn!("{}: it has failed, and is begun again: {why}", self.what);
+                self.is_second = true;
+                subvolumes.remove_unfinished(self.object)?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn show(&mut self, state: &str) {
+        self.lost = None;
+        if self.shown != state {
+            log::info!("{}: {state}", self.what);
+            self.shown = state.to_string();
+        }
+    }
+
+    /// The next attempt of the request takes another name. Should the manager come to this clone after all,
+    /// the sweep removes it.
+    fn give_up_if_lost(&mut self) -> Result<()> {
+        let (fs, object, entry) = (self.fs, self.object, self.entry);
+        if self.lost.get_or_insert_with(Instant::now).elapsed() < fs.context.timing.lost_copy {
+            return Ok(());
+        }
+        fs.index().set(&fs.path(object), &entry.become_state(State::Deleted, &fs.context.identity.tag))?;
+        remove_transient(fs, entry)?;
+        Err(Error::unavailable(
+            "the manager died when it began to copy, and its successor does not know of the copy: try again",
+        ))
     }
 }
 
@@ -141,14 +184,32 @@ fn begin(fs: &Fs<'_>, object: &str, new: NewClone<'_>) -> Result<()> {
 /// Removes what there is of a copy that is not made any more, if the manager does not copy to it.
 pub(crate) fn remove_begun(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
     match fs.subvolumes().clone_state(object)? {
-        CloneState::Unfinished(state) => {
-            return Err(Error::unavailable(format!("{object} is still being copied: {state}")));
+        CloneState::Pending if is_lost(fs, object, entry)? => {
+            let how = how_to_remove_lost(fs, object);
+            return Err(Error::precondition(format!("{object} is a copy that its manager has lost: {how}")));
+        }
+        CloneState::Pending | CloneState::Unfinished(_) => {
+            return Err(Error::unavailable(format!("{object} is still being copied")));
         }
         CloneState::Complete => fs.subvolumes().remove(object)?,
         CloneState::Failed(_) => fs.subvolumes().remove_unfinished(object)?,
         CloneState::Absent => {}
     }
     remove_transient(fs, entry).map(drop)
+}
+
+/// Whether the manager died when it began this copy, and its successor does not know of it.
+pub(crate) fn is_lost(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<bool> {
+    let Some(SnapshotPath { group, subvolume, snapshot }) = &entry.copy_of else { return Ok(false) };
+    let new = NewClone { group, source: subvolume, snapshot, pool: None };
+    let subvolumes = fs.subvolumes();
+    Ok(subvolumes.clone_state(object)? == CloneState::Pending && !subvolumes.is_queued(object, new)?)
+}
+
+/// How an operator removes a lost copy: no command does.
+pub(crate) fn how_to_remove_lost(fs: &Fs<'_>, object: &str) -> String {
+    let group = if fs.place.namespace.is_empty() { "_nogroup" } else { &fs.place.namespace };
+    format!("mount file system {:?} and remove its directory /volumes/{group}/{object}", fs.place.pool)
 }
 
 /// Removes what was made for a copy only, once the copy is a volume: its entry says so until then.

@@ -86,7 +86,10 @@ pub(crate) fn finish(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
     let (is_retained, index) = match entry.shares {
         Some(_) => (false, fs.index()),
         None => {
-            fs.subvolumes().remove(object)?;
+            match entry.copy_of {
+                Some(_) => copy::remove_begun(fs, object, entry)?,
+                None => fs.subvolumes().remove(object)?,
+            }
             (fs.subvolumes().is_retained(object)?, fs.index())
         }
     };

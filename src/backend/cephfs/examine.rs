@@ -1,0 +1,39 @@
+//! What `cephlet doctor` finds in file systems: an index that may not be read, and copies that their manager
+//! has lost.
+
+use crate::backend::Finding;
+use crate::backend::ceph::examine::{clusters, refused};
+use crate::backend::cephfs::context::{Context, Fs};
+use crate::backend::cephfs::volumes::copy;
+use crate::backend::finding::COPY_LEFT;
+use crate::dispatch::Call;
+use crate::error::Result;
+
+/// The findings in all clusters that answer. A user who may read the index may change it.
+pub(crate) fn examine(context: &Context, call: &Call) -> Vec<Finding> {
+    clusters(&context.clusters, &*context.monitors, call, |call, access| {
+        let file_systems = context.file_systems(call, access)?;
+        let in_one = file_systems.iter().flat_map(|file_system| {
+            let root = context.at(call, access.clone(), file_system.clone(), "");
+            let place = format!("{}/{}", access.cluster.name, file_system.name);
+            lost_copies(&root, &place).unwrap_or_else(|error| vec![refused(place, &error)])
+        });
+        Ok(in_one.collect())
+    })
+}
+
+fn lost_copies(root: &Fs<'_>, place: &str) -> Result<Vec<Finding>> {
+    let mut found = Vec::new();
+    let copies = root.index().all()?.into_iter().filter(|(_, entry)| entry.copy_of.is_some());
+    for (path, entry) in copies {
+        let Some((group, object)) = path.split_once('/') else { continue };
+        let fs = root.in_group(group);
+        if copy::is_lost(&fs, object, &entry)? {
+            let meaning =
+                format!("the manager died when it began the copy {object}, and no command removes it");
+            let lost = Finding::new(&COPY_LEFT, format!("{place}/{path}"), meaning);
+            found.push(lost.mended_by(copy::how_to_remove_lost(&fs, object)));
+        }
+    }
+    Ok(found)
+}
