@@ -222,7 +222,8 @@ fn comments_fit_into_a_line() {
 ///   for Prometheus; shells complete command lines.
 /// - 37 450: `cephlet doctor`; how far long work is; volumes that are published after a boot; containers and
 ///   Docker Swarm.
-const BUDGET: usize = 37_450;
+/// - 37 530: copies that a manager has lost are begun again, and found.
+const BUDGET: usize = 37_530;
 
 #[test]
 fn the_product_stays_within_its_budget() {

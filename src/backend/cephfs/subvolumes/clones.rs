@@ -81,9 +81,9 @@ impl Subvolumes<'_> {
         }
     }
 
-    /// Whether the manager will come to a pending clone of a snapshot. A manager that dies in `snapshot clone`
-    /// may leave a clone that is not in the list of its successor. It stays pending for ever: it can be
-    /// neither cancelled nor removed.
+    /// Whether the manager will come to a pending clone of a snapshot. A manager that dies in `snapshot
+    /// clone` may leave a clone that is not in the list of its successor. It stays pending for ever: it can
+    /// be neither cancelled nor removed.
     pub fn is_queued(&self, name: &str, new: NewClone<'_>) -> Result<bool> {
         let source = Subvolumes { group: new.group, ..*self };
         let snapshot = [snap_name(new.snapshot)];

@@ -184,7 +184,7 @@ fn a_volume_with_as_many_snapshots_as_it_can_have_is_told_so() {
     assert_eq!(snapshots(&ours).len(), MOST_SNAPSHOTS);
 }
 
-/// Another name is taken, and what is left goes when an operator has removed the clone.
+/// It gets another name. The sweep forgets the lost clone when an operator has removed its directory.
 #[test]
 fn a_copy_that_its_manager_has_lost_is_made_anew() {
     let cluster = FakeFs::default();
