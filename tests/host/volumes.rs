@@ -38,13 +38,24 @@ fn the_answer_survives_a_restart() {
 }
 
 #[test]
-fn a_volume_says_where_it_is_reachable() {
+fn a_volume_and_its_snapshot_say_where_they_are_reachable() {
     let daemon = Daemon::start();
-    let made = daemon.client().create(&volume("here")).expect("create");
-    let info =
-        daemon.client().node_get_info(&wire::NodeGetInfoRequest::default()).expect("the node's topology");
+    let client = daemon.client();
+    let made = client.create(&volume("here")).expect("create");
+    let info = client.node_get_info(&wire::NodeGetInfoRequest::default()).expect("the node's topology");
     assert_eq!(info.node_id, "node-1");
-    assert_eq!(made.accessible_topology, [info.accessible_topology.into_option().expect("a topology")]);
+    let here = info.accessible_topology.into_option().expect("a topology");
+    assert_eq!(made.accessible_topology, std::slice::from_ref(&here));
+    let requisite = vec![here.clone()];
+    let request = wire::CreateSnapshotRequest {
+        accessibility_requirements: MessageField::some(wire::TopologyRequirement {
+            requisite,
+            ..Default::default()
+        }),
+        ..snapshot("here", &made.volume_id)
+    };
+    let taken = client.create_snapshot(&request).expect("a snapshot");
+    assert_eq!(taken.snapshot.accessible_topology, [here]);
 }
 
 #[test]

@@ -151,8 +151,8 @@ impl Node {
 
 fn no_client(why: &str) -> Error {
     Error::precondition(format!(
-        "this node's kernel has no CephFS client: {why}; run `modprobe {MODULE}` on the host, or use the parameter \
-         mounter=fuse"
+        "this node's kernel has no CephFS client: {why}; run `modprobe {MODULE}` on the host, or, outside a \
+         container, use the parameter mounter=fuse"
     ))
 }
 

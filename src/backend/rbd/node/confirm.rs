@@ -128,7 +128,7 @@ impl Writer<'_> {
             Backing::Rbd(image) if !image.has_own_client => Ok(None),
             Backing::Rbd(image) if image.address.is_empty() => Err(Error::precondition(
                 "this node's kernel does not tell the address of its clients, by which a lost node is shut out: \
-                 it takes Linux 4.11, or the parameter mounter=rbd-nbd",
+                 it takes Linux 4.11, or, outside a container, the parameter mounter=rbd-nbd",
             )),
             Backing::Rbd(image) => Ok(Some(image.address.clone())),
             _ => {

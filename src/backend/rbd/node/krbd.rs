@@ -110,8 +110,8 @@ fn has(options: &[String], name: &str) -> bool {
 
 fn no_driver(why: &str) -> Error {
     Error::precondition(format!(
-        "this node's kernel has no RBD driver: {why}; run `modprobe rbd` on the host, or use the parameter \
-         mounter=rbd-nbd"
+        "this node's kernel has no RBD driver: {why}; run `modprobe rbd` on the host, or, outside a \
+         container, use the parameter mounter=rbd-nbd"
     ))
 }
 
