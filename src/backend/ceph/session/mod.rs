@@ -12,6 +12,9 @@ mod former;
 mod live;
 mod wire;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fmt;
@@ -28,7 +31,7 @@ use self::live::{Live, NoAnswer};
 use self::wire::{Answer, Question};
 use crate::backend::ceph::ClusterAccess;
 use crate::backend::ceph::monitor::Command;
-use crate::dispatch::Call;
+use crate::dispatch::{Call, Limits, Permit, Permits, Want};
 use crate::exec::{Class, Cmd, CommandError, Output, Processes, Script, Why, count_command};
 use crate::metrics;
 
@@ -46,6 +49,10 @@ const LISTING: Duration = Duration::from_secs(600);
 /// How long processes are used instead, after too many starts and after a start that failed.
 const REST: Duration = Duration::from_secs(600);
 
+/// How many requests of a user the session carries out at once, and how many of them for the manager. It has
+/// as many threads for each (`WORKERS`).
+const AT_ONCE: Limits = Limits { all: usize::MAX, each: 8, lasting: 1, spare: 0 };
+
 /// How the names of commands begin that the manager carries out.
 const OF_MANAGER: [&str; 4] = ["rbd ", "fs subvolume", "fs clone", "mds."];
 
@@ -56,6 +63,8 @@ pub struct Session {
     former: former::Lock,
     change: Duration,
     idle: Option<Duration>,
+    /// A request has one from before it is sent until it is answered.
+    permits: Arc<Permits>,
     state: Mutex<State>,
 }
 
@@ -103,7 +112,8 @@ impl Session {
         (change, idle): (Duration, Option<Duration>),
     ) -> io::Result<Self> {
         let former = former::Lock::open(lock)?;
-        Ok(Self { processes, interpreter, former, change, idle, state: Mutex::default() })
+        let (permits, state) = (Permits::new(AT_ONCE), Mutex::default());
+        Ok(Self { processes, interpreter, former, change, idle, permits, state })
     }
 
     /// Waits, before a change, until no session of a former daemon is left.
@@ -155,8 +165,9 @@ impl Session {
         self.idle.is_some() && self.trouble().is_none()
     }
 
-    /// Ends the session once its requests have ended.
+    /// Ends the session once its requests have ended, and takes no others.
     pub fn end(&self) {
+        self.permits.close();
         if let Some(live) = self.state.lock().live.take() {
             live.end();
         }
@@ -175,14 +186,15 @@ impl Session {
             Class::Change => self.change,
             Class::Lasting | Class::Unbounded => return None,
         };
+        let permit = match self.permit((call, access), question.0, step) {
+            Ok(permit) => permit,
+            Err(why) => return Some(Err(why.of(step))),
+        };
         let live = self.live()?;
         call.enter_step(step);
-        if !call.may_begin() {
-            return Some(Err(Why::Expired(Duration::ZERO).of(step)));
-        }
         let begun = Instant::now();
         let change = (class == Class::Change).then_some(call);
-        let outcome = match live.ask((access, change), question, begun + limit) {
+        let outcome = match live.ask((access, change, permit), question, begun + limit) {
             Ok((Answer { status: None, said, .. }, _)) => {
                 if !said.is_empty() {
                     warn!("the session does not serve `{step}`: {said}");
@@ -205,6 +217,23 @@ impl Session {
         };
         count_command("session", Some(&access.bulkhead), &outcome);
         Some(outcome.map_err(|why| why.of(step)))
+    }
+
+    /// Waits until the session can begin a request. What is sent is carried out, however late; so a request
+    /// that its call may not begin any more, or for which nobody waits, is never sent.
+    fn permit(
+        &self,
+        (call, access): (&Call, &ClusterAccess),
+        question: &Question<'_>,
+        step: &str,
+    ) -> Result<Permit, Why> {
+        let (asked, waiting) = (Instant::now(), format!("waiting for others to end before {step}"));
+        let crew = if question.is_for_manager() { "manager" } else { "cluster" };
+        let bulkhead = format!("{crew} {} {}", access.credentials.user, access.bulkhead);
+        let (bulkhead, step, patience) = (Some(bulkhead.into()), Some(waiting.as_str()), self.change);
+        let want = Want { bulkhead, is_lasting: false, is_back: false, step, patience };
+        let permit = self.permits.acquire(call, want)?;
+        if call.may_begin() { Ok(permit) } else { Err(Why::Expired(asked.elapsed())) }
     }
 
     /// The running session, or a new one; None if a session cannot run now.

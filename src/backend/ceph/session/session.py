@@ -32,8 +32,8 @@ import rados
 import rbd
 
 PROTOCOL = 1
-WORKERS = 8  # Of a cluster. The library's own threads are the limit: more make nothing faster.
-MANAGER_WORKERS = 8  # The manager carries out one after the other, and is faster if the next is there already.
+WORKERS = 8  # Of a cluster. The library's own threads are the limit: more make nothing faster. No more requests are sent (AT_ONCE).
+MANAGER_WORKERS = 8  # The same. The manager carries out one after the other, and is faster if the next is there already.
 CLIENTS = 2  # Of a cluster. The second takes locks that the first has.
 JUST_NOW = 1  # Seconds.
 LANES = 64

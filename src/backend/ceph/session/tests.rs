@@ -1,0 +1,163 @@
+//! The session with bindings that stand still until the test lets them go on.
+#![allow(clippy::unwrap_used)]
+
+use std::fs::{self, File};
+use std::process::Command as Process;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use tempfile::TempDir;
+
+use super::*;
+use crate::clusters::{Cluster, Credentials};
+use crate::exec::{ProcessLimits, Tools};
+
+/// Bindings whose commands print the file that is named in them. One that is a FIFO is read until its writer
+/// closes it.
+const RADOS: &str = "
+import json
+
+class Error(Exception):
+    pass
+
+class Rados:
+    def __init__(self, **how):
+        pass
+
+    conf_set = connect = shutdown = lambda self, *arguments: None
+
+    def mon_command(self, command, body):
+        with open(json.loads(command)['file'], 'rb') as file:
+            return 0, file.read(), ''
+
+    mgr_command = mon_command
+";
+const RBD: &str = "
+class Error(Exception):
+    pass
+
+class RBD:
+    def version(self):
+        return 1, 16, 0
+";
+
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(600);
+
+struct Fixture {
+    session: Session,
+    access: ClusterAccess,
+    scratch: TempDir,
+}
+
+impl Fixture {
+    /// A session whose changes take no longer than `change`.
+    fn new(change: Duration) -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let interpreter = scratch.path().join("python");
+        fs::write(scratch.path().join("rados.py"), RADOS).unwrap();
+        fs::write(scratch.path().join("rbd.py"), RBD).unwrap();
+        // Another process writes the program: a child that another test is starting could inherit this
+        // process's descriptor, and what is open for writing cannot be executed.
+        let write = "printf '#!/bin/sh\\nshift; PYTHONPATH=%s exec /usr/bin/python3 -B \"$@\"\\n' \"$1\" > \"$2\" \
+                     && chmod 755 \"$2\"";
+        #[expect(clippy::disallowed_methods, reason = "a test")]
+        let mut process = Process::new("sh");
+        process.args(["-c", write, "sh"]).args([scratch.path(), &interpreter]);
+        assert!(process.status().unwrap().success());
+        let processes = Processes::new(Tools::find(Vec::new()), ProcessLimits::new(8, LONG)).unwrap();
+        let (lock, times) = (scratch.path().join("lock"), (change, Some(LONG)));
+        let session = Session::new((Arc::new(processes), interpreter), &lock, times).unwrap();
+        let credentials = Credentials { user: "cephlet".into(), key: None };
+        let access =
+            ClusterAccess { cluster: Arc::new(Cluster::named("main")), credentials, bulkhead: "main".into() };
+        Self { session, access, scratch }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    /// Asks for the content of a file.
+    fn ask(&self, call: &Call, class: Class, file: &Path) -> Result<Output, CommandError> {
+        let command = vec![("prefix", "read".into()), ("file", file.to_str().unwrap().into())];
+        self.session.command((call, &self.access), class, &[command]).expect("the session serves it")
+    }
+}
+
+/// A request that the session has begun, and that goes on until this is dropped.
+struct Held {
+    _file: File,
+}
+
+/// FIFOs for requests that are held.
+fn fifos<const N: usize>(fixture: &Fixture) -> [PathBuf; N] {
+    std::array::from_fn(|number| {
+        let path = fixture.path(&format!("fifo-{number}"));
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        path
+    })
+}
+
+/// Waits until the session has begun the request with this FIFO.
+fn begun(fifo: &Path) -> Held {
+    Held { _file: File::options().write(true).open(fifo).unwrap() }
+}
+
+/// Waits until the call is in some step.
+fn step_of(call: &Call) -> String {
+    loop {
+        match call.current_step().0 {
+            step if step == "queued" => thread::yield_now(),
+            step => return step,
+        }
+    }
+}
+
+#[test]
+fn a_request_that_the_session_cannot_begin_at_once_is_not_sent() {
+    let fixture = Fixture::new(LONG);
+    let fifos = fifos::<8>(&fixture);
+    let (may_begin, call) = (Arc::new(AtomicBool::new(true)), Call::internal("test"));
+    let condition = Arc::clone(&may_begin);
+    let late = call.only_while(move || condition.load(Ordering::Relaxed));
+    fs::write(fixture.path("file"), "content").unwrap();
+    let ask = |call: &Call| fixture.ask(call, Class::Change, &fixture.path("file"));
+    let hold = |fifo: &Path| fixture.ask(&Call::internal("test"), Class::Change, fifo).unwrap();
+    thread::scope(|scope| {
+        fifos.iter().for_each(|fifo| drop(scope.spawn(|| hold(fifo))));
+        let held: Vec<_> = fifos.iter().map(|fifo| begun(fifo)).collect();
+        let waiting = scope.spawn(|| ask(&late));
+        assert!(step_of(&call).starts_with("waiting for others"), "{:?}", call.current_step());
+        let expired = Call::new("test", || true);
+        assert!(matches!(ask(&expired).unwrap_err().why, Why::Expired(_)));
+        may_begin.store(false, Ordering::Relaxed);
+        drop(held);
+        assert!(matches!(waiting.join().unwrap().unwrap_err().why, Why::Expired(_)));
+    });
+    assert_eq!(ask(&call).unwrap().stdout, b"content");
+}
+
+#[test]
+fn a_request_has_its_place_until_a_late_answer_comes() {
+    let fixture = Fixture::new(Duration::from_millis(100));
+    let fifos = fifos::<8>(&fixture);
+    let ask = |class, file: &Path| fixture.ask(&Call::internal("test"), class, file).map_err(|it| it.why);
+    let file = fixture.path("file");
+    fs::write(&file, "content").unwrap();
+    let hold = |fifo: &Path| ask(Class::Change, fifo);
+    let held: Vec<_> = thread::scope(|scope| {
+        let holding: Vec<_> = fifos.iter().map(|fifo| scope.spawn(|| hold(fifo))).collect();
+        let held = fifos.iter().map(|fifo| begun(fifo)).collect();
+        let mut outcomes = holding.into_iter().map(|it| it.join().unwrap());
+        assert!(outcomes.all(|it| matches!(it, Err(Why::NoAnswer(_)))));
+        held
+    });
+    assert!(matches!(ask(Class::Question, &file), Err(Why::Expired(_))));
+    drop(held);
+    while fixture.session.permits.load() != (0, 0) {
+        thread::yield_now();
+    }
+    assert_eq!(ask(Class::Question, &file).unwrap().stdout, b"content");
+}
