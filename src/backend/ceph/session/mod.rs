@@ -116,30 +116,18 @@ impl Session {
         Ok(Self { processes, interpreter, former, change, idle, permits, state })
     }
 
-    /// Waits, before a change, until no session of a former daemon is left.
-    ///
-    /// # Errors
-    /// [`Why::FormerRuns`]
-    pub(crate) fn await_former(&self, call: &Call, class: Class, step: &str) -> Result<(), CommandError> {
-        match class {
-            Class::Question | Class::Listing => Ok(()),
-            Class::Change | Class::Lasting | Class::Unbounded => {
-                self.former.await_former(call).map_err(|why| why.of(step))
-            }
-        }
-    }
-
-    /// Runs a command as its tool would; None if the tool has to be started.
+    /// Runs a command as its tool would; None if the tool has to be started. A change waits, also then, until
+    /// no session of a former daemon is left.
     pub(crate) fn run(
         &self,
         (call, access): (&Call, &ClusterAccess),
         cmd: &Cmd,
     ) -> Option<Result<Output, CommandError>> {
-        let argv = cmd.words()?;
-        self.ask((call, access), cmd.class(), (&Question::Tool { argv }, cmd.stdin_bytes()), &cmd.to_string())
+        let question = cmd.words().map(|argv| Question::Tool { argv });
+        self.ask((call, access), cmd.class(), (question.as_ref(), cmd.stdin_bytes()), &cmd.to_string())
     }
 
-    /// Makes the monitors or the manager carry out commands as `ceph` would.
+    /// The same for commands that the monitors or the manager carry out, whose tool is `ceph`.
     pub(crate) fn command(
         &self,
         asker: (&Call, &ClusterAccess),
@@ -152,7 +140,7 @@ impl Session {
         let json =
             |command: &Command| command.iter().map(|(key, value)| (key.to_string(), value.clone())).collect();
         let question = Question::Commands { commands: commands.iter().map(json).collect(), manager };
-        self.ask(asker, class, (&question, &[]), &step)
+        self.ask(asker, class, (Some(&question), &[]), &step)
     }
 
     /// Why the session did not start when it was needed last; None if it did.
@@ -177,16 +165,20 @@ impl Session {
         &self,
         (call, access): (&Call, &ClusterAccess),
         class: Class,
-        question: (&Question<'_>, &[u8]),
+        (question, body): (Option<&Question<'_>>, &[u8]),
         step: &str,
     ) -> Option<Result<Output, CommandError>> {
+        if let Err(why) = self.await_former(call, class) {
+            return Some(Err(why.of(step)));
+        }
+        let question = question?;
         let limit = match class {
             Class::Question => QUESTION,
             Class::Listing => LISTING,
             Class::Change => self.change,
             Class::Lasting | Class::Unbounded => return None,
         };
-        let permit = match self.permit((call, access), question.0, step) {
+        let permit = match self.permit((call, access), question, step) {
             Ok(permit) => permit,
             Err(why) => return Some(Err(why.of(step))),
         };
@@ -194,7 +186,7 @@ impl Session {
         call.enter_step(step);
         let begun = Instant::now();
         let change = (class == Class::Change).then_some(call);
-        let outcome = match live.ask((access, change, permit), question, begun + limit) {
+        let outcome = match live.ask((access, change, permit), (question, body), begun + limit) {
             Ok((Answer { status: None, said, .. }, _)) => {
                 if !said.is_empty() {
                     warn!("the session does not serve `{step}`: {said}");
@@ -217,6 +209,14 @@ impl Session {
         };
         count_command("session", Some(&access.bulkhead), &outcome);
         Some(outcome.map_err(|why| why.of(step)))
+    }
+
+    /// Waits, before a change, until no session of a former daemon is left.
+    fn await_former(&self, call: &Call, class: Class) -> Result<(), Why> {
+        match class {
+            Class::Question | Class::Listing => Ok(()),
+            Class::Change | Class::Lasting | Class::Unbounded => self.former.await_former(call),
+        }
     }
 
     /// Waits until the session can begin a request. What is sent is carried out, however late; so a request

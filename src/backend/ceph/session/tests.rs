@@ -10,7 +10,9 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
 use super::*;
+use crate::backend::ceph::{Monitors, Programs};
 use crate::clusters::{Cluster, Credentials};
+use crate::exec::fake::FakeRunner;
 use crate::exec::{ProcessLimits, Tools};
 
 /// Bindings whose commands print the file that is named in them. One that is a FIFO is read until its writer
@@ -81,9 +83,13 @@ impl Fixture {
 
     /// Asks for the content of a file.
     fn ask(&self, call: &Call, class: Class, file: &Path) -> Result<Output, CommandError> {
-        let command = vec![("prefix", "read".into()), ("file", file.to_str().unwrap().into())];
-        self.session.command((call, &self.access), class, &[command]).expect("the session serves it")
+        self.session.command((call, &self.access), class, &[read(file)]).expect("the session serves it")
     }
+}
+
+/// The command for the content of a file.
+fn read(file: &Path) -> Command {
+    vec![("prefix", "read".into()), ("file", file.to_str().unwrap().into())]
 }
 
 /// A request that the session has begun, and that goes on until this is dropped.
@@ -160,4 +166,22 @@ fn a_request_has_its_place_until_a_late_answer_comes() {
         thread::yield_now();
     }
     assert_eq!(ask(Class::Question, &file).unwrap().stdout, b"content");
+}
+
+#[test]
+fn no_cluster_is_changed_while_a_former_session_runs() {
+    let Fixture { session, access, scratch } = Fixture::new(LONG);
+    let former = File::open(scratch.path().join("lock")).unwrap();
+    former.try_lock().unwrap();
+    let file = scratch.path().join("file");
+    fs::write(&file, "content").unwrap();
+    let runner = Arc::new(FakeRunner::default());
+    let programs = Programs::new(Arc::clone(&runner) as _, Some(Arc::new(session)));
+    let expired = Call::new("test", || true);
+    let change = |call: &Call| Monitors::ask(&programs, (call, &access), Class::Change, &[read(&file)]);
+    let refused = change(&expired).unwrap_err().into_bare_error().to_string();
+    assert!(refused.contains("of a former cephlet"), "{refused}");
+    assert!(runner.ran().is_empty());
+    drop(former);
+    assert_eq!(change(&Call::internal("test")).unwrap().stdout, b"content");
 }
