@@ -947,7 +947,7 @@ def ask(cluster, commands, is_of_manager):
 class Session:
     def __init__(self):
         self.socket, self.sending = socket.socket(fileno=0), threading.Lock()
-        self.clusters = {}
+        self.clusters, self.has_ended = {}, False
 
     def send(self, header_, body=b""):
         line = json.dumps(header_).encode()
@@ -981,10 +981,13 @@ class Session:
                 cluster = self.clusters[request["cluster"]]
                 crew = cluster.manager if request.get("manager") else cluster.work
                 crew.queue.put(lambda request=request, body=body, cluster=cluster: self.answer(cluster, request, body))
+        self.has_ended = True
         for cluster in self.clusters.values():
             cluster.end()
 
     def answer(self, cluster, request, stdin):
+        if self.has_ended:
+            return
         status, said, stdout = 0, "", b""
         try:
             if "argv" in request:

@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, File};
+use std::io::BufReader;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::process::Command as Process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,27 +16,34 @@ use super::*;
 use crate::backend::ceph::{Monitors, Programs};
 use crate::clusters::{Cluster, Credentials};
 use crate::exec::fake::FakeRunner;
-use crate::exec::{ProcessLimits, Tools};
+use crate::exec::{ProcessLimits, Resident, Tools};
 
 /// Bindings whose commands print the file that is named in them. One that is a FIFO is read until its writer
-/// closes it.
+/// closes it. A connection reads its file of settings when it ends.
 const RADOS: &str = "
 import json
 
 class Error(Exception):
     pass
 
-class Rados:
-    def __init__(self, **how):
-        pass
+def read(path):
+    with open(path, 'rb') as file:
+        return file.read()
 
-    conf_set = connect = shutdown = lambda self, *arguments: None
+class Rados:
+    def __init__(self, conffile, **how):
+        self.conffile = conffile
+
+    conf_set = connect = lambda self, *arguments: None
 
     def mon_command(self, command, body):
-        with open(json.loads(command)['file'], 'rb') as file:
-            return 0, file.read(), ''
+        return 0, read(json.loads(command)['file']), ''
 
     mgr_command = mon_command
+
+    def shutdown(self):
+        if self.conffile:
+            read(self.conffile)
 ";
 const RBD: &str = "
 class Error(Exception):
@@ -111,6 +121,42 @@ fn begun(fifo: &Path) -> Held {
     Held { _file: File::options().write(true).open(fifo).unwrap() }
 }
 
+/// The session's process, by its protocol.
+struct Raw {
+    process: Resident,
+    socket: UnixStream,
+    read: BufReader<UnixStream>,
+}
+
+impl Raw {
+    fn new(fixture: &Fixture) -> Self {
+        let Session { processes, interpreter, former, .. } = &fixture.session;
+        let script = Script { interpreter, options: &["-I"], text: PROGRAM, environment: &[] };
+        let (process, socket) = processes.start_resident(script, former.file().unwrap()).unwrap();
+        let mut read = BufReader::new(socket.try_clone().unwrap());
+        wire::read::<wire::Hello>(&mut read).unwrap();
+        Self { process, socket, read }
+    }
+
+    fn reach(&mut self, cluster: u64, conf: Option<&Path>) {
+        let (conf, options) = (conf.map(|conf| conf.to_str().unwrap()), [("id".into(), "cephlet".into())]);
+        let reach = wire::Reach { cluster, conf, options: options.into_iter().collect() };
+        wire::write(&mut self.socket, &reach, &[]).unwrap();
+    }
+
+    /// Asks monitors for the content of a file.
+    fn ask(&mut self, id: u64, cluster: u64, file: &Path) {
+        let command = read(file).into_iter().map(|(key, value)| (key.to_string(), value)).collect();
+        let question = &Question::Commands { commands: vec![command], manager: false };
+        wire::write(&mut self.socket, &wire::Request { id, cluster, question }, &[]).unwrap();
+    }
+
+    /// The number of the next request that is answered; None at the end.
+    fn answered(&mut self) -> Option<u64> {
+        wire::read::<Answer>(&mut self.read).ok().map(|(answer, _)| answer.id)
+    }
+}
+
 /// Waits until the call is in some step.
 fn step_of(call: &Call) -> String {
     loop {
@@ -184,4 +230,29 @@ fn no_cluster_is_changed_while_a_former_session_runs() {
     assert!(runner.ran().is_empty());
     drop(former);
     assert_eq!(change(&Call::internal("test")).unwrap().stdout, b"content");
+}
+
+#[test]
+fn nothing_is_begun_after_the_end() {
+    let fixture = Fixture::new(LONG);
+    let (fifos, mut raw, file) = (fifos::<9>(&fixture), Raw::new(&fixture), fixture.path("file"));
+    fs::write(&file, "content").unwrap();
+    let (end_of_first, fifos) = fifos.split_first().unwrap();
+    raw.reach(1, Some(end_of_first));
+    raw.reach(2, None);
+    raw.ask(100, 1, &file);
+    assert_eq!(raw.answered(), Some(100));
+    (0..).zip(fifos).for_each(|(id, fifo)| raw.ask(id, 2, fifo));
+    let held: Vec<_> = fifos.iter().map(|fifo| begun(fifo)).collect();
+    raw.ask(200, 2, &file);
+    raw.socket.shutdown(Shutdown::Write).unwrap();
+    // Before that of the second cluster, which still has something to do.
+    let end_of_first = begun(end_of_first);
+    drop(held);
+    let mut answered: Vec<_> = fifos.iter().map(|_| raw.answered().unwrap()).collect();
+    drop(end_of_first);
+    answered.sort_unstable();
+    assert_eq!(answered, Vec::from_iter(0..8));
+    assert_eq!(raw.answered(), None);
+    raw.process.end(Instant::now() + LONG);
 }
