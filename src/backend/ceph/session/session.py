@@ -169,18 +169,17 @@ class Crew:
     """Threads that do what is in a queue, in its order."""
 
     def __init__(self, size):
-        self.queue, self.ended = queue.Queue(), False
+        self.queue = queue.Queue()
         self.threads = [threading.Thread(target=self.go_on, daemon=True) for _ in range(size)]
         for thread in self.threads:
             thread.start()
 
     def go_on(self):
         for work in iter(self.queue.get, None):
-            if not self.ended:
-                work()
+            work()
 
     def end(self):
-        self.ended = True
+        """Ends the threads once they have done what is in the queue."""
         for _ in self.threads:
             self.queue.put(None)
         for thread in self.threads:

@@ -256,3 +256,23 @@ fn nothing_is_begun_after_the_end() {
     assert_eq!(raw.answered(), None);
     raw.process.end(Instant::now() + LONG);
 }
+
+#[test]
+fn what_was_asked_of_a_forgotten_cluster_is_answered() {
+    let fixture = Fixture::new(LONG);
+    let (fifos, mut raw, file) = (fifos::<8>(&fixture), Raw::new(&fixture), fixture.path("file"));
+    fs::write(&file, "content").unwrap();
+    (1..3).for_each(|cluster| raw.reach(cluster, None));
+    (0..).zip(&fifos).for_each(|(id, fifo)| raw.ask(id, 1, fifo));
+    let held: Vec<_> = fifos.iter().map(|fifo| begun(fifo)).collect();
+    raw.ask(8, 1, &file);
+    wire::write(&mut raw.socket, &wire::Forget { forget: 1 }, &[]).unwrap();
+    raw.ask(9, 2, &file);
+    assert_eq!(raw.answered(), Some(9), "the session has read all of it");
+    drop(held);
+    let mut answered: Vec<_> = (0..9).map(|_| raw.answered().unwrap()).collect();
+    answered.sort_unstable();
+    assert_eq!(answered, Vec::from_iter(0..9));
+    raw.socket.shutdown(Shutdown::Write).unwrap();
+    raw.process.end(Instant::now() + LONG);
+}
