@@ -48,7 +48,7 @@ FEATURES = ["layering", "striping", "exclusive-lock", "object-map", "fast-diff",
 STRIPING, JOURNALING, NON_PRIMARY = 1 << 1, 1 << 6, 1 << 10
 HEADER = ("size", "order", "features", "snap_seq", "create_timestamp", "stripe_count", "parent")
 IN_TRASH, OF_MIRROR = 2, 3  # cls_rbd_types.h, SnapshotNamespaceType
-REMOVING = 2  # cls_rbd_types.h, TrashImageState
+REMOVING = 3  # cls_rbd_types.h, TrashImageSource
 
 
 class Failed(Exception):
@@ -368,8 +368,7 @@ def snapshot_row(found):
 def trashed(spec):
     spec = spec.struct()
     source, name = spec.take("B"), spec.text()
-    spec.take("IIII")
-    return {"name": name, "source": source, "state": spec.take("B") if spec.at < len(spec.data) else 0}
+    return {"name": name, "source": source}
 
 
 def info(pool, options, words, stdin):
@@ -444,7 +443,7 @@ def directory(pool):
 
 def names(pool, options, words, stdin):
     going = pool.pages("rbd_trash", "trash_list", trashed)
-    broken_off = [entry["name"] for _, entry in going if entry["state"] == REMOVING]
+    broken_off = [entry["name"] for _, entry in going if entry["source"] == REMOVING]
     return printed(sorted([name for name, _ in directory(pool)] + broken_off))
 
 
@@ -532,7 +531,7 @@ def namespaces(pool, options, words, stdin):
 
 
 def trash(pool, options, words, stdin):
-    rows = [(image_id, entry) for image_id, entry in pool.pages("rbd_trash", "trash_list", trashed) if entry["state"] != REMOVING]
+    rows = [(image_id, entry) for image_id, entry in pool.pages("rbd_trash", "trash_list", trashed) if entry["source"] != REMOVING]
     if not rows:
         pool.check_namespace()
     return printed([{"id": image_id, "name": entry["name"]} for image_id, entry in rows])

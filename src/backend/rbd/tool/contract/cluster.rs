@@ -175,6 +175,20 @@ impl Others for OthersOfCluster {
         run("sh", &["-c", &format!("{} rm rbd_id.{image}", self.rados())]);
     }
 
+    /// As `rbd rm` and `rbd trash rm` do, by what they write first: the source of an entry that was just moved,
+    /// and the state at its end.
+    fn half_purge(&self, image: &str, by_name: bool) {
+        let (rados, spec) = (self.rados(), self.spec(image));
+        let id = format!("id=$({rados} get rbd_id.{image} - | tail -c +5)");
+        let write = match by_name {
+            true => "printf '\\3' | dd of=$file bs=1 seek=6 conv=notrunc status=none",
+            false => "truncate -s -1 $file; printf '\\2' >>$file",
+        };
+        let [get, set] = ["get", "set"].map(|verb| format!("{rados} {verb}omapval rbd_trash id_$id"));
+        let change = format!("file=$(mktemp); {get} $file; {write}; {set} <$file; rm $file");
+        run("sh", &["-ec", &format!("{id}; rbd trash mv {spec}; {change}")]);
+    }
+
     fn open(&self, image: &str) -> Box<dyn Any> {
         let mut watch = command("rbd");
         watch.args(["watch", &self.spec(image)]).stdin(Stdio::piped()).stdout(Stdio::piped());

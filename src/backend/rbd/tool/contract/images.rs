@@ -216,6 +216,22 @@ pub fn what_a_kill_left_is_among_the_names_alone(site: &Site) {
     assert_eq!(tool.info(ImageRef::Id(&id)).unwrap(), None);
 }
 
+pub fn what_a_kill_left_in_the_trash_is_where_it_was(site: &Site) {
+    let (tool, going, aside) = (site.tool(), site.create("going"), site.create("aside"));
+    site.others.half_purge("going", true);
+    site.others.half_purge("aside", false);
+    assert_eq!(tool.names().unwrap(), ["going"]);
+    let in_trash: Vec<String> = tool.trash().unwrap().into_iter().map(|it| it.id).collect();
+    assert_eq!((tool.list().unwrap(), &in_trash), (Vec::new(), &vec![aside.clone()]));
+    assert_eq!(tool.info(ImageRef::Name("going")).unwrap(), None);
+    assert_eq!(tool.remove("going").unwrap(), Removed::Gone);
+    assert_eq!(tool.purge(&aside).unwrap(), Removed::Gone);
+    assert_eq!((tool.names().unwrap(), tool.trash().unwrap()), (Vec::new(), Vec::new()));
+    for id in [going, aside] {
+        assert_eq!(tool.info(ImageRef::Id(&id)).unwrap(), None);
+    }
+}
+
 pub fn what_is_missing_is_named(site: &Site) {
     let pool = PoolRef { pool: "absent-pool".into(), ..site.at.clone() };
     let namespace = PoolRef { namespace: "absent-namespace".into(), ..site.at.clone() };

@@ -46,6 +46,10 @@ trait Others {
     /// The removal of an image is killed while the image is on its way to the trash.
     fn half_remove(&self, image: &str);
 
+    /// The removal of an image is killed while the image is in the trash: that of its name, or that of an image
+    /// that an operator had moved there.
+    fn half_purge(&self, image: &str, by_name: bool);
+
     /// A client opens an image, until the returned value is dropped.
     fn open(&self, image: &str) -> Box<dyn Any>;
 }
@@ -126,6 +130,14 @@ impl Others for OthersOfFake {
         self.0.on(&self.1).remove(image).unwrap_err();
     }
 
+    fn half_purge(&self, image: &str, by_name: bool) {
+        if !by_name {
+            return self.put_aside(image);
+        }
+        self.0.fail_at(1, Fault::HalfMade);
+        self.0.on(&self.1).remove(image).unwrap_err();
+    }
+
     fn open(&self, image: &str) -> Box<dyn Any> {
         const ADDRESS: &str = "10.0.0.7:0/1";
         struct Open(FakeCluster);
@@ -175,6 +187,7 @@ scenarios! {
     images::a_second_name_goes_without_the_image,
     images::an_image_only_grows,
     images::what_a_kill_left_is_among_the_names_alone,
+    images::what_a_kill_left_in_the_trash_is_where_it_was,
     images::what_is_missing_is_named,
     snapshots::a_snapshot_is_taken_once_and_removed_once,
     snapshots::a_snapshot_is_removed_by_its_number,
