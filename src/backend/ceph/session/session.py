@@ -36,6 +36,7 @@ WORKERS = 8  # Of a cluster. The library's own threads are the limit: more make 
 MANAGER_WORKERS = 8  # The same. The manager carries out one after the other, and is faster if the next is there already.
 CLIENTS = 2  # Of a cluster. The second takes locks that the first has.
 JUST_NOW = 1  # Seconds.
+A_WHILE = 60
 LANES = 64
 IN_FLIGHT = 128  # Class methods of a list.
 PAGE = 1024
@@ -55,7 +56,7 @@ class Failed(Exception):
     """What a tool ends with: its status, and what it says."""
 
     def __init__(self, status, said, stdout=b""):
-        self.status, self.said, self.stdout = status, said, stdout
+        self.status, self.said, self.stdout, self.errno = status, said, stdout, status
 
 
 class NotServed(Exception):
@@ -101,14 +102,21 @@ class Reader:
         return Reader(self.bytes())
 
 
+class Connection(rados.Rados):
+    """A connection to a cluster, which ends with the last pool that was opened by it."""
+
+    def __del__(self):
+        self.shutdown()
+
+
 class Cluster:
     """A user of a cluster: its connection, and the threads that wait for it."""
 
     def __init__(self, conf, options):
         self.conf, self.options = conf, options
         self.lock, self.lanes = threading.Lock(), [threading.Lock() for _ in range(LANES)]
-        self.connections, self.former, self.files = [None] * CLIENTS, [], None
-        self.failure, self.failed_at = None, 0
+        self.connections, self.files = [None] * CLIENTS, None
+        self.failure, self.failed_at, self.renewed_at = None, 0, -A_WHILE
         self.work, self.manager = Crew(WORKERS), Crew(MANAGER_WORKERS)
 
     def connected(self, client=0):
@@ -121,7 +129,7 @@ class Cluster:
 
     def connect(self):
         try:
-            connection = rados.Rados(rados_id=self.options["id"], conffile=self.conf, conf={})
+            connection = Connection(rados_id=self.options["id"], conffile=self.conf, conf={})
             for name, value in self.options.items():
                 if name != "id":
                     connection.conf_set(name, value)
@@ -133,11 +141,12 @@ class Cluster:
                 raise self.failure
             raise NotServed()  # The tool says what is wrong with the user, the key or the file.
 
-    def reconnect(self):
-        """Others may still wait in the former connections, so they are kept."""
+    def reconnect(self, refused):
+        """Makes new connections in place of those that are refused, if they are not new already. A host that is shut out as a whole
+        would make some for each request."""
         with self.lock:
-            self.former += self.connections
-            self.connections, self.files = [None] * CLIENTS, None
+            if self.connections is refused and time.monotonic() >= self.renewed_at + A_WHILE:
+                self.connections, self.files, self.renewed_at = [None] * CLIENTS, None, time.monotonic()
 
     def tell(self, target, command):
         """A command for a metadata server, which only the library of CephFS sends."""
@@ -160,7 +169,7 @@ class Cluster:
     def end(self):
         self.work.end()
         self.manager.end()
-        for connection in self.former + self.connections:
+        for connection in self.connections:
             if connection is not None:
                 connection.shutdown()
 
@@ -722,7 +731,9 @@ def lock(pool, options, words, stdin):
 
 
 def rados_failed(piece, number):
-    return Failed(1, failed(piece, number).said)
+    failure = failed(piece, number)
+    failure.status = 1
+    return failure
 
 
 def lock_of(pool, name, lock_name, piece="rados_lock_get_lock_info()"):
@@ -910,6 +921,7 @@ def parse(argv):
 def carry_out(cluster, argv, stdin):
     serve, options, words = parse(argv)
     for is_last in (False, True):
+        connections = cluster.connections
         try:
             if serve in OF_CLUSTER.values():
                 return serve(cluster, options, words, stdin)
@@ -917,10 +929,10 @@ def carry_out(cluster, argv, stdin):
         except StalePool:
             if is_last:
                 raise Failed(errno.EAGAIN, "the pool is made anew again and again")
-        except (rbd.Error, rados.Error) as error:
+        except (Failed, rbd.Error, rados.Error) as error:
             if error.errno == errno.ESHUTDOWN:
-                cluster.reconnect()
-            raise failed(type(error).__name__, error.errno)
+                cluster.reconnect(connections)
+            raise error if isinstance(error, Failed) else failed(type(error).__name__, error.errno)
 
 
 def ask(cluster, commands, is_of_manager):

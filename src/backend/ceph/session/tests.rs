@@ -16,34 +16,44 @@ use super::*;
 use crate::backend::ceph::{Monitors, Programs};
 use crate::clusters::{Cluster, Credentials};
 use crate::exec::fake::FakeRunner;
-use crate::exec::{ProcessLimits, Resident, Tools};
+use crate::exec::{ProcessLimits, Resident, Tool, Tools};
 
-/// Bindings whose commands print the file that is named in them. One that is a FIFO is read until its writer
-/// closes it. A connection reads its file of settings when it ends.
+/// Bindings whose commands print the file that is named in them, or the number of open connections. A FIFO is
+/// read until its writer closes it. A connection reads its file of settings when it ends. Every pool shuts out
+/// its client.
 const RADOS: &str = "
 import json
 
 class Error(Exception):
-    pass
+    errno = 108
 
 def read(path):
     with open(path, 'rb') as file:
         return file.read()
 
 class Rados:
+    open = set()
+
     def __init__(self, conffile, **how):
         self.conffile = conffile
+        self.open.add(id(self))
 
     conf_set = connect = lambda self, *arguments: None
 
+    def open_ioctx(self, name):
+        raise Error
+
     def mon_command(self, command, body):
-        return 0, read(json.loads(command)['file']), ''
+        file = json.loads(command)['file']
+        return 0, read(file) if file else b'%d' % len(self.open), ''
 
     mgr_command = mon_command
 
     def shutdown(self):
-        if self.conffile:
-            read(self.conffile)
+        if id(self) in self.open:
+            self.open.remove(id(self))
+            if self.conffile:
+                read(self.conffile)
 ";
 const RBD: &str = "
 class Error(Exception):
@@ -275,4 +285,17 @@ fn what_was_asked_of_a_forgotten_cluster_is_answered() {
     assert_eq!(answered, Vec::from_iter(0..9));
     raw.socket.shutdown(Shutdown::Write).unwrap();
     raw.process.end(Instant::now() + LONG);
+}
+
+#[test]
+fn a_client_that_is_shut_out_leaves_no_connections() {
+    let Fixture { session, access, scratch: _kept } = Fixture::new(LONG);
+    let call = Call::internal("test");
+    for _ in 0..3 {
+        let cmd = Cmd::new(Tool::Rados, Class::Change).args(["--pool=rbd", "rm", "object"]);
+        let refused = session.run((&call, &access), &cmd).unwrap().unwrap_err();
+        assert_eq!(refused.status(), Some(libc::ESHUTDOWN), "{refused}");
+    }
+    let open = session.command((&call, &access), Class::Question, &[read(Path::new(""))]).unwrap();
+    assert_eq!(open.unwrap().stdout, b"1");
 }
