@@ -66,16 +66,20 @@ pub(crate) fn remove_left_over(pool: &Pool<'_>, name: &str) -> Result<Removed> {
     Ok(removed)
 }
 
-/// Removes the name of a volume that opens no image. One controller at a time does so, and looks once more,
-/// as another may have removed the name and made the volume.
+/// Removes the name of a volume that opens no image. One controller at a time does so, and waits once more for
+/// an image: another may have removed the name since, and be making the volume.
 pub(crate) fn remove_bare_name(pool: &Pool<'_>, name: &str) -> Result<()> {
     let target = LockTarget::BareName(name);
     let Acquired::Locked(lock) = deletion_lock::acquire_on(pool, target, &format!("the name {name}"))? else {
         return Err(deletion_lock::held_elsewhere(pool));
     };
-    let removed = deletion_lock::under(&lock, pool, |pool| match pool.info(ImageRef::Name(name))? {
-        Some(_) => Ok(()),
-        None => remove_left_over(pool, name).map(drop),
+    let (grace, poll) = (pool.timing().orphan_name_grace, pool.timing().poll);
+    let removed = deletion_lock::under(&lock, pool, |pool| {
+        let look = || pool.info(ImageRef::Name(name));
+        match pool.call.wait_for(format!("image {name} to be there"), grace, poll, look)? {
+            Some(_) => Ok(()),
+            None => remove_left_over(pool, name).map(drop),
+        }
     });
     let released = deletion_lock::unlock_own(pool, target);
     removed.and(released)

@@ -91,3 +91,25 @@ fn what_another_made_in_place_of_a_killed_creation_is_not_removed() {
     }
     assert!(met > 2, "the other one was never first");
 }
+
+#[test]
+fn what_another_is_making_in_place_of_a_killed_creation_is_not_removed() {
+    let (cluster, new) = (FakeCluster::new(), wanted("a", GIB, None));
+    let image = NewImage { name: &new.object, size: GIB, layout: &Layout::default(), metadata: &[] };
+    cluster.fail_at(1, Fault::HalfMade);
+    cluster.here().create(&image).unwrap_err();
+    cluster.forget_steps();
+    let (made, request) = (Arc::new(parking_lot::Mutex::new(None)), new.clone());
+    let theirs = Arc::clone(&made);
+    // Each time of waiting is two looks.
+    let look = 5;
+    cluster.on_step(look, move |cluster| {
+        cluster.here().remove(&request.object).unwrap();
+        *theirs.lock() = Some(create(&controller(cluster, TWO), &request).unwrap());
+    });
+    let times = Timing { orphan_name_grace: Duration::from_millis(500), poll: SOON, ..timing() };
+    let ours = create(&patient_controller(&cluster, ONE, times), &new).unwrap();
+    let steps = cluster.steps();
+    assert!(steps[3].starts_with("lock BareName") && steps[4].starts_with("info"), "{steps:#?}");
+    assert_eq!(ours.id, made.lock().take().unwrap().id, "UNSAFE: the other's is gone: {steps:#?}");
+}
