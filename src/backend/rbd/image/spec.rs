@@ -121,7 +121,10 @@ pub(crate) fn answer_from(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInf
         }
         None if !new.size.admits(info.size) => return Err(size_differs(new, info.size)),
         None => {
-            pool.set_metadata(&new.object, RECORD_KEY, &spec.record.text()?)?;
+            // The record is the last: an image that has it is whole.
+            for (key, value) in spec.metadata()?.iter().rev() {
+                pool.set_metadata(&new.object, key, value)?;
+            }
             pool.memory().records.remember(&spec.key(), &info.id, &spec.record);
         }
     }

@@ -23,3 +23,15 @@ fn limits_are_set_and_unknown_ones_refused() {
     refused(modify(&[]), Kind::NotFound, &[]);
     refused(modify(&[("iops", "1")]), Kind::NotFound, &[]);
 }
+
+#[test]
+fn an_image_that_a_killed_creation_left_without_limits_gets_them_with_its_record() {
+    let (cluster, new) = (FakeCluster::new(), wanted("a", GIB, None));
+    let new = NewVolume { mutable_parameters: [("iops".into(), "500".into())].into(), ..new };
+    let image = NewImage { name: &new.object, size: GIB, layout: &Layout::default(), metadata: &[] };
+    cluster.here().create(&image).unwrap();
+    cluster.forget_steps();
+    create(&controller(&cluster, ONE), &new).unwrap();
+    let set = cluster.all_metadata(&cluster.at(), &new.object);
+    assert_eq!(set.get("conf_rbd_qos_iops_limit").map(String::as_str), Some("500"), "{:#?}", cluster.steps());
+}
