@@ -26,5 +26,5 @@ pub use self::key::{Identical, Key, KeySet};
 pub use self::lock_table::{Guard, LockTable, Locked};
 pub use self::object_locks::{Held, ObjectLocks};
 pub use self::permits::{Limits, NoPermit, Permit, Permits, Want};
-pub use self::progress::{Bulkhead, Progress};
+pub use self::progress::{Bulkhead, Progress, TICK};
 pub use self::workers::Workers;

@@ -15,8 +15,8 @@ use serde_json::{Map, Value};
 
 use super::wire::{self, Answer, Forget, Hello, PROTOCOL, Question, Reach, Request};
 use crate::backend::ceph::ClusterAccess;
-use crate::dispatch::{Call, Permit};
-use crate::exec::Resident;
+use crate::dispatch::{Call, Permit, TICK};
+use crate::exec::{Class, Resident};
 use crate::metrics;
 use crate::sys::crash;
 
@@ -52,7 +52,7 @@ pub(super) enum NoAnswer {
     NotSent,
     /// The session died. The request may have been carried out.
     Died,
-    /// The request takes longer than it may, and goes on.
+    /// The request takes longer than it may, or than its client waits, and goes on.
     Late,
 }
 
@@ -141,11 +141,12 @@ impl Live {
         let _ = self.socket.shutdown(Shutdown::Write);
     }
 
-    /// Asks a cluster, and waits for the answer until `deadline`. The call of a `change` keeps its volume
-    /// locked, and every request its permit, until it has ended, even if that is later.
+    /// Asks a cluster, and waits for the answer until `deadline`, or until no client waits for it. A change is
+    /// waited for also then. It keeps the volume of its call locked, and every request its permit, until it
+    /// has ended, even if that is later.
     pub fn ask(
         &self,
-        (access, change, permit): (&ClusterAccess, Option<&Call>, Permit),
+        (call, class, access, permit): (&Call, Class, &ClusterAccess, Permit),
         (question, body): (&Question<'_>, &[u8]),
         deadline: Instant,
     ) -> Result<(Answer, Vec<u8>), NoAnswer> {
@@ -154,14 +155,21 @@ impl Live {
         let waiting = Waiting { caller: Some(answered), _lock: None, _permit: permit };
         let id = self.send(access, question, body, waiting).ok_or(NoAnswer::NotSent)?;
         crash::point("session asked");
-        let answer = answer.recv_deadline(deadline);
+        let is_change = class == Class::Change;
+        let answer = loop {
+            let until = if is_change { deadline } else { deadline.min(Instant::now() + TICK) };
+            match answer.recv_deadline(until) {
+                Err(RecvTimeoutError::Timeout) if until < deadline && !call.expired() => {}
+                answer => break answer,
+            }
+        };
         crash::point("session has answered");
         match answer {
             Ok(answer) => Ok(answer),
             Err(RecvTimeoutError::Disconnected) => Err(NoAnswer::Died),
             Err(RecvTimeoutError::Timeout) => {
                 if let Some(late) = self.waiting.lock().as_mut().and_then(|waiting| waiting.get_mut(&id)) {
-                    (late.caller, late._lock) = (None, change.cloned());
+                    (late.caller, late._lock) = (None, is_change.then(|| call.clone()));
                 }
                 Err(NoAnswer::Late)
             }

@@ -185,8 +185,7 @@ impl Session {
         let live = self.live()?;
         call.enter_step(step);
         let begun = Instant::now();
-        let change = (class == Class::Change).then_some(call);
-        let outcome = match live.ask((access, change, permit), (question, body), begun + limit) {
+        let outcome = match live.ask((call, class, access, permit), (question, body), begun + limit) {
             Ok((Answer { status: None, said, .. }, _)) => {
                 if !said.is_empty() {
                     warn!("the session does not serve `{step}`: {said}");

@@ -225,6 +225,27 @@ fn a_request_has_its_place_until_a_late_answer_comes() {
 }
 
 #[test]
+fn a_question_ends_with_its_client_and_a_change_does_not() {
+    let fixture = Fixture::new(LONG);
+    let [question, change] = &fifos(&fixture);
+    let client_is_gone = Arc::new(AtomicBool::new(false));
+    let is_gone = Arc::clone(&client_is_gone);
+    let call = Call::new("test", move || is_gone.load(Ordering::Relaxed));
+    thread::scope(|scope| {
+        let questioning = scope.spawn(|| (fixture.ask(&call, Class::Question, question), Instant::now()));
+        let changing = scope.spawn(|| fixture.ask(&call, Class::Change, change));
+        let held = [question, change].map(|fifo| begun(fifo));
+        let gone = Instant::now();
+        client_is_gone.store(true, Ordering::Relaxed);
+        let (answer, ended) = questioning.join().unwrap();
+        assert!(matches!(answer.unwrap_err().why, Why::NoAnswer(_)));
+        assert!(ended - gone < QUESTION, "it has waited for the answer");
+        drop(held);
+        changing.join().unwrap().unwrap();
+    });
+}
+
+#[test]
 fn no_cluster_is_changed_while_a_former_session_runs() {
     let Fixture { session, access, scratch } = Fixture::new(LONG);
     let former = File::open(scratch.path().join("lock")).unwrap();
