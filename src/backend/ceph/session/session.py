@@ -966,15 +966,20 @@ class Session:
 
     def frames(self):
         file = self.socket.makefile("rb")
+
+        def read(length):
+            data = file.read(length)
+            if len(data) < length:
+                raise EOFError
+            return data
+
         while True:
             try:
-                lengths = file.read(8)
-            except OSError:
-                return  # The daemon has died, and has left answers unread (ECONNRESET).
-            if len(lengths) < 8:
-                return
-            head, body = struct.unpack(">II", lengths)
-            yield json.loads(file.read(head).decode()), file.read(body)
+                head, body = struct.unpack(">II", read(8))
+                head, body = read(head), read(body)
+            except (EOFError, OSError):
+                return  # The daemon has died, perhaps in the middle of a frame, or has left answers unread (ECONNRESET).
+            yield json.loads(head.decode()), body
 
     def serve(self):
         fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB)  # By this the next daemon knows which process to kill.

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, File};
-use std::io::BufReader;
+use std::io::{BufReader, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::process::Command as Process;
@@ -319,4 +319,21 @@ fn a_client_that_is_shut_out_leaves_no_connections() {
     }
     let open = session.command((&call, &access), Class::Question, &[read(Path::new(""))]).unwrap();
     assert_eq!(open.unwrap().stdout, b"1");
+}
+
+#[test]
+fn a_daemon_that_dies_in_the_middle_of_a_request_is_gone() {
+    let fixture = Fixture::new(LONG);
+    let ([fifo], mut raw) = (fifos(&fixture), Raw::new(&fixture));
+    raw.reach(1, None);
+    raw.ask(1, 1, &fifo);
+    let held = begun(&fifo);
+    let mut request = Vec::new();
+    wire::write(&mut request, &wire::Forget { forget: 1 }, &[]).unwrap();
+    raw.socket.write_all(&request[..request.len() - 1]).unwrap();
+    raw.socket.shutdown(Shutdown::Write).unwrap();
+    // A session that has failed ends without an answer, and says why.
+    drop(held);
+    assert_eq!(raw.answered(), Some(1));
+    assert_eq!(raw.process.end(Instant::now() + LONG), "");
 }
