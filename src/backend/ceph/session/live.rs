@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, BufReader};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,12 @@ const HELLO: Duration = Duration::from_secs(10);
 
 /// How long a session may take to finish its requests, once it was told to end.
 const END: Duration = Duration::from_secs(60);
+
+/// How long a session may take to read a request. It reads all the time.
+const READ: Duration = Duration::from_secs(10);
+
+/// The longest pause between two looks whether the session is to be ended or killed.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// The most clusters, each with a user, to which a session keeps connections. Each takes 2 MB.
 const MOST_CLUSTERS: usize = 16;
@@ -60,6 +66,8 @@ pub(super) enum NoAnswer {
 pub(super) struct Live {
     socket: UnixStream,
     sending: Mutex<Sending>,
+    /// When the session was told to end.
+    ended: OnceLock<Instant>,
     waiting: Mutex<Option<HashMap<u64, Waiting>>>,
 }
 
@@ -126,8 +134,9 @@ impl Live {
     }
 
     fn start(socket: &UnixStream) -> io::Result<Arc<Self>> {
-        let waiting = Mutex::new(Some(HashMap::new()));
-        Ok(Arc::new(Self { socket: socket.try_clone()?, sending: Mutex::default(), waiting }))
+        let (waiting, socket) = (Mutex::new(Some(HashMap::new())), socket.try_clone()?);
+        socket.set_write_timeout(Some(READ))?;
+        Ok(Arc::new(Self { socket, sending: Mutex::default(), ended: OnceLock::new(), waiting }))
     }
 
     /// Whether the session takes requests.
@@ -137,6 +146,7 @@ impl Live {
 
     /// Tells the session to end once its requests have ended.
     pub fn end(&self) {
+        self.ended.get_or_init(Instant::now);
         // An error means that the session has ended.
         let _ = self.socket.shutdown(Shutdown::Write);
     }
@@ -185,14 +195,14 @@ impl Live {
         waiting: Waiting,
     ) -> Option<u64> {
         let mut sending = self.sending.lock();
-        let cluster = self.number_of(&mut sending, access).ok()?;
+        // After an error a part of a frame may have been sent.
+        let cluster = self.number_of(&mut sending, access).inspect_err(|_| self.end()).ok()?;
         sending.requests += 1;
         sending.used = Some(Instant::now());
         let id = sending.requests;
         self.waiting.lock().as_mut()?.insert(id, waiting);
         let sent = wire::write(&mut &self.socket, &Request { id, cluster, question }, body);
         if sent.is_err() {
-            // A part of the request may have been sent.
             self.end();
             self.waiting.lock().as_mut().and_then(|waiting| waiting.remove(&id));
         }
@@ -222,26 +232,32 @@ impl Live {
         Ok(number)
     }
 
-    /// Passes answers to the callers until the session ends. No caller waits in vain: the end of the socket
-    /// ends all requests.
+    /// Passes answers to the callers until the session ends. No caller waits in vain: when the process is gone,
+    /// all its requests have ended. It is killed if it takes too long to end, or says what makes no sense.
     fn read(&self, mut process: Resident, socket: UnixStream, idle: Duration) {
         let mut answers = BufReader::new(&socket);
-        loop {
-            if answers.buffer().is_empty() && !process.wait(&socket, idle) {
-                if self.is_idle(idle) {
-                    self.end();
+        let kill_at = loop {
+            if answers.buffer().is_empty() && !process.wait(&socket, idle.min(LOOK)) {
+                match self.ended.get() {
+                    Some(ended) if ended.elapsed() >= END => break Instant::now(),
+                    Some(_) => {}
+                    None => self.end_if_idle(idle),
                 }
                 continue;
             }
-            let Ok((answer, body)) = wire::read::<Answer>(&mut answers) else { break };
+            let (answer, body) = match wire::read::<Answer>(&mut answers) {
+                Ok(answer) => answer,
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break Instant::now() + END,
+                Err(_) => break Instant::now(),
+            };
             let waiting = self.waiting.lock().as_mut().and_then(|waiting| waiting.remove(&answer.id));
             if let Some(caller) = waiting.as_ref().and_then(|waiting| waiting.caller.as_ref()) {
                 // The caller may just have given up.
                 let _ = caller.send((answer, body));
             }
-        }
+        };
+        let said = process.end(kill_at);
         let was_asked = self.waiting.lock().take().is_some_and(|waiting| !waiting.is_empty());
-        let said = process.end(Instant::now() + END);
         if was_asked {
             metrics::count(&metrics::SESSION_DEATHS, &[]);
             let said = last_words(&said).unwrap_or_else(|| String::from("it said nothing"));
@@ -249,10 +265,13 @@ impl Live {
         }
     }
 
-    fn is_idle(&self, idle: Duration) -> bool {
+    fn end_if_idle(&self, idle: Duration) {
+        // Nothing is sent meanwhile: it would not be begun any more.
         let sending = self.sending.lock();
         let is_asked = self.waiting.lock().as_ref().is_some_and(|waiting| !waiting.is_empty());
-        !is_asked && sending.used.is_none_or(|used| used.elapsed() >= idle)
+        if !is_asked && sending.used.is_none_or(|used| used.elapsed() >= idle) {
+            self.end();
+        }
     }
 }
 

@@ -20,9 +20,9 @@ use crate::exec::{ProcessLimits, Resident, Tool, Tools};
 
 /// Bindings whose commands print the file that is named in them, or the number of open connections. A FIFO is
 /// read until its writer closes it. A connection reads its file of settings when it ends. Every pool shuts out
-/// its client.
+/// its client. The file `nonsense` gets the number of the process, which then breaks the protocol.
 const RADOS: &str = "
-import json
+import json, os, threading
 
 class Error(Exception):
     errno = 108
@@ -45,6 +45,11 @@ class Rados:
 
     def mon_command(self, command, body):
         file = json.loads(command)['file']
+        if file.endswith('nonsense'):
+            with open(file, 'w') as said:
+                said.write(str(os.getpid()))
+            os.write(0, b'~' * 8)
+            threading.Event().wait()
         return 0, read(file) if file else b'%d' % len(self.open), ''
 
     mgr_command = mon_command
@@ -336,4 +341,14 @@ fn a_daemon_that_dies_in_the_middle_of_a_request_is_gone() {
     drop(held);
     assert_eq!(raw.answered(), Some(1));
     assert_eq!(raw.process.end(Instant::now() + LONG), "");
+}
+
+#[test]
+fn a_session_that_makes_no_sense_is_gone_before_its_callers_go_on() {
+    let fixture = Fixture::new(LONG);
+    let file = fixture.path("nonsense");
+    let answer = fixture.ask(&Call::internal("test"), Class::Change, &file);
+    assert!(matches!(answer.unwrap_err().why, Why::Died));
+    let process = fs::read_to_string(file).unwrap();
+    assert!(!Path::new("/proc").join(&process).exists(), "process {process} still runs");
 }
