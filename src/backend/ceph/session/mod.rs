@@ -38,8 +38,9 @@ use crate::metrics;
 /// The program.
 const PROGRAM: &str = include_str!("session.py");
 
-/// A session that has to be started more often than this within [`LATELY`] has a lasting defect.
-const MOST_STARTS: usize = 5;
+/// A session that has to be started more often than this within [`LATELY`] has a lasting defect. One that
+/// ends when it is idle may be started that often in as many of its times of idleness.
+const MOST_STARTS: u32 = 5;
 const LATELY: Duration = Duration::from_secs(60);
 
 /// The limits that the tools have for a question and for a list.
@@ -246,10 +247,11 @@ impl Session {
         if state.rests_until.is_some_and(|until| now < until) {
             return None;
         }
-        state.starts.retain(|start| now.duration_since(*start) < LATELY);
-        let started = match state.starts.len() < MOST_STARTS {
+        let lately = LATELY.min(MOST_STARTS * idle);
+        state.starts.retain(|start| now.duration_since(*start) < lately);
+        let started = match state.starts.len() < MOST_STARTS as usize {
             true => self.start(lock, idle),
-            false => Err(format!("it was started {MOST_STARTS} times within {} s", LATELY.as_secs())),
+            false => Err(format!("it was started {MOST_STARTS} times within {} s", lately.as_secs())),
         };
         state.starts.push_back(now);
         match started {

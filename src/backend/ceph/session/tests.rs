@@ -72,6 +72,7 @@ class RBD:
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(600);
 
+/// A session as a test needs it.
 struct Fixture {
     session: Session,
     access: ClusterAccess,
@@ -81,6 +82,11 @@ struct Fixture {
 impl Fixture {
     /// A session whose changes take no longer than `change`.
     fn new(change: Duration) -> Self {
+        Self::ending(change, LONG)
+    }
+
+    /// The same, but it ends when it was idle for so long.
+    fn ending(change: Duration, idle: Duration) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let interpreter = scratch.path().join("python");
         fs::write(scratch.path().join("rados.py"), RADOS).unwrap();
@@ -94,7 +100,7 @@ impl Fixture {
         process.args(["-c", write, "sh"]).args([scratch.path(), &interpreter]);
         assert!(process.status().unwrap().success());
         let processes = Processes::new(Tools::find(Vec::new()), ProcessLimits::new(8, LONG)).unwrap();
-        let (lock, times) = (scratch.path().join("lock"), (change, Some(LONG)));
+        let (lock, times) = (scratch.path().join("lock"), (change, Some(idle)));
         let session = Session::new((Arc::new(processes), interpreter), &lock, times).unwrap();
         let credentials = Credentials { user: "cephlet".into(), key: None };
         let access =
@@ -351,4 +357,18 @@ fn a_session_that_makes_no_sense_is_gone_before_its_callers_go_on() {
     assert!(matches!(answer.unwrap_err().why, Why::Died));
     let process = fs::read_to_string(file).unwrap();
     assert!(!Path::new("/proc").join(&process).exists(), "process {process} still runs");
+}
+
+#[test]
+fn a_session_that_ends_when_it_is_idle_has_no_defect() {
+    let fixture = Fixture::ending(LONG, Duration::from_millis(1));
+    let (call, file) = (Call::internal("test"), read(&fixture.path("none")));
+    for _ in 0..=MOST_STARTS {
+        // The session may have ended before it is asked.
+        fixture.session.command((&call, &fixture.access), Class::Question, std::slice::from_ref(&file));
+        while fixture.session.state.lock().live.as_ref().is_some_and(|live| live.is_up()) {
+            thread::yield_now();
+        }
+    }
+    assert_eq!(fixture.session.trouble(), None);
 }
