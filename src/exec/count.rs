@@ -31,7 +31,7 @@ fn reason(why: &Why) -> &'static str {
         | Why::NotStarted(_)
         | Why::TooBusy(_)
         | Why::Expired(_)
-        | Why::FormerRuns(_) => "not_started",
+        | Why::FormerRuns(..) => "not_started",
         Why::Signaled { .. } | Why::Died | Why::StatusLost(_) => "died",
         Why::TooMuchOutput(_) => "output",
         Why::Stopping => "stopping",

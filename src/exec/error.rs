@@ -70,8 +70,9 @@ pub enum Why {
     NoAnswer(Duration),
     /// A resident process died before it answered. What was asked of it may have been done.
     Died,
-    /// The resident process of a former daemon still runs, and holds the lock of this file.
-    FormerRuns(PathBuf),
+    /// The resident process of a former daemon still runs. It is killed in this time at the latest; or it was
+    /// killed, this number, and does not end.
+    FormerRuns(Duration, Option<i32>),
     /// It ended, but its exit status was taken elsewhere: the error of wait.
     StatusLost(io::Error),
     /// It wrote more bytes than are kept.
@@ -125,7 +126,7 @@ impl CommandError {
                 ) => Kind::Unavailable,
                 _ => Kind::Internal,
             },
-            Why::TooBusy(_) | Why::Stopping | Why::Died | Why::FormerRuns(_) => Kind::Unavailable,
+            Why::TooBusy(_) | Why::Stopping | Why::Died | Why::FormerRuns(..) => Kind::Unavailable,
             Why::Expired(_) | Why::TimedOut { .. } | Why::StillRunning(_) | Why::NoAnswer(_) => Kind::Timeout,
             Why::Failed { .. } | Why::Signaled { .. } | Why::StatusLost(_) | Why::TooMuchOutput(_) => {
                 Kind::Internal
@@ -183,11 +184,16 @@ impl fmt::Display for CommandError {
             Why::Died => {
                 write!(f, "the session with Ceph clusters died before it answered `{command}`: try again")
             }
-            Why::FormerRuns(lock) => write!(
+            Why::FormerRuns(left, None) => write!(
                 f,
-                "`{command}` was not run: the session with Ceph clusters of a former cephlet does not end: end the \
-                 process that has {} open (fuser(1) names it)",
-                lock.display()
+                "`{command}` was not run: the session with Ceph clusters of a former cephlet is finishing its \
+                 requests, and is killed in {} at the latest: try again",
+                Seconds(*left)
+            ),
+            Why::FormerRuns(_, Some(process)) => write!(
+                f,
+                "`{command}` was not run: the session with Ceph clusters of a former cephlet, process {process}, was \
+                 killed and does not end: it hangs in the kernel"
             ),
             Why::StatusLost(cause) => write!(f, "`{command}` ended, but how is unknown: {cause}"),
             Why::TooMuchOutput(limit) => write!(f, "`{command}` wrote more than {limit} bytes"),

@@ -190,7 +190,7 @@ fn followed(corner: &Corner) -> (Daemon, Session) {
     drop(paused);
     daemon.restart();
     begin(&daemon.client(), &corner.volume("three", 8));
-    daemon.log.await_lines(&format!("{} open (fuser(1) names it)", daemon.text("run/session.lock")), 1);
+    daemon.log.await_lines("is finishing its requests, and is killed in", 1);
     (daemon, session)
 }
 

@@ -6,7 +6,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The lock that this daemon's sessions hold, once the daemon has acquired it.
 #[derive(Debug)]
 pub(super) struct Lock {
-    path: PathBuf,
     file: Arc<File>,
     is_had: Mutex<bool>,
     begun: Instant,
@@ -43,7 +42,7 @@ impl Lock {
         path.parent().map_or(Ok(()), file::ensure_dir)?;
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         let file = Arc::new(file);
-        Ok(Self { path: path.to_path_buf(), file, is_had: Mutex::new(false), begun: Instant::now() })
+        Ok(Self { file, is_had: Mutex::new(false), begun: Instant::now() })
     }
 
     /// The locked file, for the session to keep open; None while a former session holds the lock.
@@ -61,17 +60,15 @@ impl Lock {
         }
         let look = || Ok(self.is_free().then_some(()));
         let step = "waiting for the session of a former daemon to end";
-        let patience = PATIENCE.saturating_sub(self.begun.elapsed());
+        let left = || PATIENCE.saturating_sub(self.begun.elapsed());
         // An error means that the call ends, which its next step notices.
-        if let Ok(Some(())) = call.wait_for(step, patience, PAUSE, look) {
+        if let Ok(Some(())) = call.wait_for(step, left(), PAUSE, look) {
             return Ok(());
         }
-        if self.begun.elapsed() >= PATIENCE {
-            self.kill();
-        }
+        let killed = if left().is_zero() { self.kill() } else { None };
         match call.wait_for(step, AFTER_KILL, PAUSE, look) {
             Ok(Some(())) => Ok(()),
-            _ => Err(Why::FormerRuns(self.path.clone())),
+            _ => Err(Why::FormerRuns(left(), killed.map(Pid::as_raw_pid))),
         }
     }
 
@@ -82,21 +79,18 @@ impl Lock {
     }
 
     /// Kills the process that holds a record lock on the file (fcntl(2)), which a session takes first.
-    fn kill(&self) {
+    fn kill(&self) -> Option<Pid> {
         let holder = || -> io::Result<Option<Pid>> {
             let found = fcntl_getlk(&self.file, &Flock::from(FlockType::WriteLock))?;
             Ok(found.and_then(|lock| lock.pid))
         };
-        let Ok(Some(pid)) = holder() else { return };
-        let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+        let pid = holder().ok()??;
+        let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         // The number still means this process only if it still holds the lock.
-        if holder().ok().flatten() == Some(pid) {
-            warn!(
-                "the session of a former daemon, process {}, does not end and is killed",
-                pid.as_raw_nonzero()
-            );
-            // An error means that the process has ended.
-            let _ = pidfd_send_signal(&process, Signal::KILL);
-        }
+        holder().ok()?.filter(|holder| *holder == pid)?;
+        warn!("the session of a former daemon, process {}, does not end and is killed", pid.as_raw_nonzero());
+        // An error means that the process has ended.
+        let _ = pidfd_send_signal(&process, Signal::KILL);
+        Some(pid)
     }
 }

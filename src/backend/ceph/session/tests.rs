@@ -268,7 +268,7 @@ fn no_cluster_is_changed_while_a_former_session_runs() {
     let expired = Call::new("test", || true);
     let change = |call: &Call| Monitors::ask(&programs, (call, &access), Class::Change, &[read(&file)]);
     let refused = change(&expired).unwrap_err().into_bare_error().to_string();
-    assert!(refused.contains("of a former cephlet"), "{refused}");
+    assert!(refused.contains("of a former cephlet is finishing its requests"), "{refused}");
     assert!(runner.ran().is_empty());
     drop(former);
     assert_eq!(change(&Call::internal("test")).unwrap().stdout, b"content");
