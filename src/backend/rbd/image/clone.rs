@@ -112,10 +112,17 @@ fn discard(pool: &Pool<'_>, source: &CloneSource, temporary: &str) {
 /// repeated request may find the volume made, and then it never looks for leftovers of an earlier attempt.
 fn remove_later(pool: &Pool<'_>, source: &CloneSource, temporary: &str) {
     log::warn!("image {temporary} of {} is left over, it is removed later", pool.at);
-    let copied = || CopiedVolume { at: source.at.clone(), image: source.id.clone() };
-    let source = source.is_transient.then(copied);
-    let job = Job::RemoveTemporary { at: pool.at.clone(), temporary: temporary.to_string(), source };
-    pool.context.jobs.add(pool.timing().dead_client, job);
+    let add = |pause, source| {
+        let job = Job::RemoveTemporary { at: pool.at.clone(), temporary: temporary.to_string(), source };
+        pool.context.jobs.add(pause, job);
+    };
+    let dead_client = pool.timing().dead_client;
+    add(dead_client, None);
+    if source.is_transient {
+        // A late `rbd snap create` may take the snapshot until then.
+        let copied = CopiedVolume { at: source.at.clone(), image: source.id.clone() };
+        add(pool.context.tool.longest_change() + dead_client, Some(copied));
+    }
 }
 
 /// Clones the source under a temporary name.

@@ -218,10 +218,29 @@ fn what_a_copy_was_made_from_goes_with_what_is_left_of_it() {
         let _ = create(&rbd, &wanted("copy", GIB, Some(Origin::Volume(source.clone()))));
         cluster.restart();
         do_jobs_due_within(&rbd, timing().dead_client);
+        assert!(!cluster.dump().contains("csi-tmp-"), "step {step}: {}", cluster.dump());
+        do_jobs_due_within(&rbd, timing().dead_client + cluster.longest_change());
         let left = cluster.dump();
         assert!(!left.contains("csi-copy-") || left.contains("trash"), "step {step}: {left}");
-        assert!(!left.contains("csi-tmp-"), "step {step}: {left}");
     }
+}
+
+#[test]
+fn what_a_copy_was_made_from_goes_also_if_it_is_taken_late() {
+    let is_taken = |step: &String| step.starts_with("take_snapshot ");
+    let copy_of = |source: &VolumeId| wanted("copy", GIB, Some(Origin::Volume(source.clone())));
+    let (cluster, rbd, source) = with_volume(1);
+    create(&rbd, &copy_of(&source)).unwrap();
+    let step = cluster.steps().iter().position(is_taken).unwrap() as u64 + 1;
+    let (cluster, rbd, source) = with_volume(1);
+    cluster.fail_at(step, Fault::Before);
+    create(&rbd, &copy_of(&source)).unwrap_err();
+    let asked = cluster.steps().into_iter().find(is_taken).unwrap();
+    do_jobs_due_within(&rbd, timing().dead_client);
+    let (_, name) = asked.split_once('@').unwrap();
+    cluster.here().create_snapshot(&source.object, name).unwrap();
+    do_jobs_due_within(&rbd, timing().dead_client + cluster.longest_change());
+    assert!(!cluster.dump().contains("csi-copy-"), "{}", cluster.dump());
 }
 
 /// A look that fails goes on an hour later, not each minute.
