@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::backend::{Backend, RecordDeletion};
 use crate::clock;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::journal::{Change, Table};
 use crate::volume::Operations;
@@ -99,7 +99,8 @@ impl fmt::Display for Deleting {
 }
 
 impl Operations {
-    /// Runs `work`. The deletion is in the journal from the moment that `work` records it until `work` ends.
+    /// Runs `work`. The deletion is in the journal from the moment that `work` records it until it has ended:
+    /// after some failures it may still go on, or be half done.
     pub(crate) fn with_deletion<T>(
         &self,
         backend: &dyn Backend,
@@ -116,7 +117,9 @@ impl Operations {
             true => Ok(()),
             false => self.journal.write_for_removal(&[deletion.to_change()?]),
         });
-        if is_recorded() {
+        let open = [Kind::Timeout, Kind::Unavailable, Kind::Internal];
+        let is_open = outcome.as_ref().is_err_and(|error| open.contains(&error.kind()));
+        if !is_open && is_recorded() {
             self.journal.note(&[Change::remove(Table::Deletions, deletion.key())]);
         }
         outcome

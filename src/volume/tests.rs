@@ -297,17 +297,26 @@ fn a_right_to_format_ends_when_the_device_is_lost() {
 }
 
 #[test]
-fn the_entry_of_a_deletion_goes_with_its_call_also_where_that_failed() {
+fn the_entry_of_a_deletion_goes_with_its_end() {
     let scene = Scene::new();
     let id = scene.create();
     let backend = scene.operations.backends.by_kind(&id.place).unwrap().as_ref();
     let entries = || scene.operations.journal.entries(Table::Deletions).len();
-    let deleting = Deleting::Volume(id.clone());
-    let refused = scene.operations.with_deletion(backend, deleting, |record| -> Result<()> {
-        record()?;
-        assert_eq!(entries(), 1);
-        Err(Error::unavailable("the cluster is away"))
-    });
-    assert_eq!(refused.unwrap_err().kind(), Kind::Unavailable);
-    assert_eq!(entries(), 0, "the deletion was refused: no later start may carry it out");
+    let ends_with = |outcome: Result<()>| {
+        let deleting = Deleting::Volume(id.clone());
+        let ended = scene.operations.with_deletion(backend, deleting, |record| {
+            record()?;
+            assert_eq!(entries(), 1);
+            outcome.clone()
+        });
+        assert_eq!(ended.is_err(), outcome.is_err());
+        entries()
+    };
+    for refusal in [Error::precondition("it is published"), Error::not_found("the pool is gone")] {
+        assert_eq!(ends_with(Err(refusal)), 0, "the deletion was refused: no later start may carry it out");
+    }
+    for failure in [Error::timeout("no answer"), Error::unavailable("it died"), Error::internal("killed")] {
+        assert_eq!(ends_with(Err(failure)), 1, "it may be half done");
+    }
+    assert_eq!(ends_with(Ok(())), 0);
 }
