@@ -577,7 +577,6 @@ def layout(options):
 
 def create(cluster, options, words, stdin):
     pool, name = cluster.pool_of(options, "dest-"), options["dest"]
-    pool.check_namespace()
     size, pairs = stream(stdin)
     try:
         rbd.RBD().create(pool.io, name, size, old_format=False, **layout(options))
@@ -698,8 +697,6 @@ def remove_snapshot(image, options, words):
 
 def clone(cluster, options, words, stdin):
     pool, to = cluster.pool_of(options), cluster.pool_of(options, "dest-")
-    pool.check_namespace()
-    to.check_namespace()
     try:
         rbd.RBD().clone(pool.io, options["image"], options["snap"], to.io, options["dest"], **layout(options))
     except (rbd.Error, rados.Error) as error:

@@ -237,9 +237,11 @@ pub fn what_is_missing_is_named(site: &Site) {
     let namespace = PoolRef { namespace: "absent-namespace".into(), ..site.at.clone() };
     let image = NewImage { name: "a", size: SIZE, layout: &Layout::default(), metadata: &[] };
     let by_name = ImageRef::Name("a");
+    site.create_with_snapshot("source");
     for (at, name) in [(&pool, &pool.pool), (&namespace, &namespace.namespace)] {
         let tool = site.tool_at(at);
         assert_lacks(name, "create", tool.create(&image));
+        assert_lacks(name, "clone", site.clone_image("source", at, "a"));
         assert_lacks(name, "info", tool.info(by_name));
         assert_lacks(name, "info by id", tool.info(ImageRef::Id("1")));
         assert_lacks(name, "metadata", tool.metadata("a", "b"));
