@@ -18,6 +18,8 @@ pub(super) struct Disk {
     pub looks_left: usize,
     /// The manager died when it began this clone.
     pub is_lost: bool,
+    /// It is of an old form: it was made by hand, or its manager died before it wrote what it is.
+    pub is_old: bool,
 }
 
 impl Disk {
@@ -55,6 +57,9 @@ impl Disk {
             "fs subvolume snapshot info" | "fs subvolume snapshot rm" => absent("snapshot"),
             "fs subvolume snapshot ls" => {
                 Ok(self.snapshots.iter().map(|name| json!({ "name": name })).collect())
+            }
+            "fs clone status" if self.is_old => {
+                Err((libc::EOPNOTSUPP, "Error ENOTSUP: operation 'clone-status' is not allowed".into()))
             }
             "fs clone status" if self.is_lost => Ok(json!({"status": {"state": "pending"}})),
             "fs clone status" => {
