@@ -43,7 +43,7 @@ use std::sync::Arc;
 use self::context::{Context, Timing};
 use self::names::NAME;
 use self::node::Node;
-use self::parameters::Settings;
+use self::parameters::{Settings, refuse_own_flags};
 use super::{
     Backend, Fault, Finding, NodeDriver, Placement, PlacementRequest, Publisher, Served, Service, Snapshots,
     Traits, Volumes,
@@ -149,7 +149,7 @@ impl Backend for CephFs {
                     "a CephFS volume cannot have the file system {fs_type:?}: leave the type out"
                 )))
             }
-            Access::Mount { .. } => Ok(()),
+            Access::Mount { flags, .. } => refuse_own_flags(flags),
         }
     }
 
