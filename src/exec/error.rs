@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Tool;
+use crate::dispatch::NoPermit;
 use crate::error::{Cause, Error, Kind};
 
 /// A command that gave no result.
@@ -81,6 +82,15 @@ impl Why {
     /// Why this command gave no result.
     pub fn of(self, command: impl Into<String>) -> CommandError {
         CommandError { command: command.into(), why: self }
+    }
+}
+
+impl From<NoPermit> for Why {
+    fn from(refused: NoPermit) -> Self {
+        match refused {
+            NoPermit::Expired(waited) => Self::Expired(waited),
+            NoPermit::Closed => Self::Stopping,
+        }
     }
 }
 

@@ -25,7 +25,7 @@ use super::starter::Starter;
 use super::{
     Class, Cmd, CommandError, Output, Resident, Runner, Script, Tool, Tools, Why, count_command, scope,
 };
-use crate::dispatch::{Bulkhead, Call, Limits, NoPermit, Permit, Permits, Want};
+use crate::dispatch::{Bulkhead, Call, Limits, Permit, Permits, Want};
 use crate::sys::crash;
 use crate::sys::process::{Orphaned, keep_ended_children};
 
@@ -141,10 +141,7 @@ impl Processes {
         let patience = if class.is_lasting() { Duration::MAX } else { self.limits.change };
         let is_lasting = class.is_lasting();
         let want = Want { bulkhead, is_lasting, is_back: false, step: Some(&step), patience };
-        permits.acquire(call, want).map_err(|refused| match refused {
-            NoPermit::Expired(waited) => Why::Expired(waited),
-            NoPermit::Closed => Why::Stopping,
-        })
+        Ok(permits.acquire(call, want)?)
     }
 
     /// The path of `tool` on this machine, if it is there.

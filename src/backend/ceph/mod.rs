@@ -126,12 +126,7 @@ impl Programs {
     /// # Errors
     /// Every way in which it did not end with status 0.
     pub fn run(&self, call: &Call, access: &ClusterAccess, cmd: &Cmd) -> Result<Output, Failure> {
-        let answer = match &self.session {
-            Some(session) => session
-                .await_former(call, cmd.class(), &cmd.to_string())
-                .map_or_else(|error| Some(Err(error)), |()| session.run((call, access), cmd)),
-            None => None,
-        };
+        let answer = self.session.as_ref().and_then(|session| session.run((call, access), cmd));
         let answer = answer.unwrap_or_else(|| self.runner.run(call, cmd));
         answer.map_err(|error| Failure::new(access, error))
     }

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use super::wire::{self, Answer, Forget, Hello, PROTOCOL, Question, Reach, Request};
 use crate::backend::ceph::ClusterAccess;
-use crate::dispatch::Call;
+use crate::dispatch::{Call, Permit};
 use crate::exec::Resident;
 use crate::metrics;
 use crate::sys::crash;
@@ -64,11 +64,13 @@ pub(super) struct Live {
 }
 
 /// What ends when an answer arrives.
-enum Waiting {
-    /// The wait of the caller.
-    Caller(Sender<(Answer, Vec<u8>)>),
-    /// The lock of the volume. The call has given up, but its change goes on.
-    Lock { _call: Call },
+struct Waiting {
+    /// The wait of the caller; None if it has given up.
+    caller: Option<Sender<(Answer, Vec<u8>)>>,
+    /// The lock of the volume, if the call has given up, but its change goes on.
+    _lock: Option<Call>,
+    /// The request's place in the session.
+    _permit: Permit,
 }
 
 /// State that only one request at a time may use.
@@ -140,16 +142,17 @@ impl Live {
     }
 
     /// Asks a cluster, and waits for the answer until `deadline`. The call of a `change` keeps its volume
-    /// locked until the change has ended, even if that is later.
+    /// locked, and every request its permit, until it has ended, even if that is later.
     pub fn ask(
         &self,
-        (access, change): (&ClusterAccess, Option<&Call>),
+        (access, change, permit): (&ClusterAccess, Option<&Call>, Permit),
         (question, body): (&Question<'_>, &[u8]),
         deadline: Instant,
     ) -> Result<(Answer, Vec<u8>), NoAnswer> {
         let (answered, answer) = bounded(1);
         crash::point("ask the session");
-        let id = self.send(access, question, body, answered).ok_or(NoAnswer::NotSent)?;
+        let waiting = Waiting { caller: Some(answered), _lock: None, _permit: permit };
+        let id = self.send(access, question, body, waiting).ok_or(NoAnswer::NotSent)?;
         crash::point("session asked");
         let answer = answer.recv_deadline(deadline);
         crash::point("session has answered");
@@ -157,10 +160,8 @@ impl Live {
             Ok(answer) => Ok(answer),
             Err(RecvTimeoutError::Disconnected) => Err(NoAnswer::Died),
             Err(RecvTimeoutError::Timeout) => {
-                let mut waiting = self.waiting.lock();
-                let late = waiting.as_mut().and_then(|waiting| waiting.remove(&id));
-                if let (Some(waiting), Some(_), Some(call)) = (waiting.as_mut(), late, change) {
-                    waiting.insert(id, Waiting::Lock { _call: call.clone() });
+                if let Some(late) = self.waiting.lock().as_mut().and_then(|waiting| waiting.get_mut(&id)) {
+                    (late.caller, late._lock) = (None, change.cloned());
                 }
                 Err(NoAnswer::Late)
             }
@@ -173,14 +174,14 @@ impl Live {
         access: &ClusterAccess,
         question: &Question<'_>,
         body: &[u8],
-        answered: Sender<(Answer, Vec<u8>)>,
+        waiting: Waiting,
     ) -> Option<u64> {
         let mut sending = self.sending.lock();
         let cluster = self.number_of(&mut sending, access).ok()?;
         sending.requests += 1;
         sending.used = Some(Instant::now());
         let id = sending.requests;
-        self.waiting.lock().as_mut()?.insert(id, Waiting::Caller(answered));
+        self.waiting.lock().as_mut()?.insert(id, waiting);
         let sent = wire::write(&mut &self.socket, &Request { id, cluster, question }, body);
         if sent.is_err() {
             // A part of the request may have been sent.
@@ -226,9 +227,9 @@ impl Live {
             }
             let Ok((answer, body)) = wire::read::<Answer>(&mut answers) else { break };
             let waiting = self.waiting.lock().as_mut().and_then(|waiting| waiting.remove(&answer.id));
-            if let Some(Waiting::Caller(waiting)) = waiting {
+            if let Some(caller) = waiting.as_ref().and_then(|waiting| waiting.caller.as_ref()) {
                 // The caller may just have given up.
-                let _ = waiting.send((answer, body));
+                let _ = caller.send((answer, body));
             }
         }
         let was_asked = self.waiting.lock().take().is_some_and(|waiting| !waiting.is_empty());
@@ -249,7 +250,8 @@ impl Live {
 
 fn is_same(one: &ClusterAccess, other: &ClusterAccess) -> bool {
     let place = |access: &ClusterAccess| (access.cluster.conf.clone(), access.cluster.monitors_text());
-    one.credentials == other.credentials && place(one) == place(other)
+    // Each bulkhead has threads of its own, so that one that hangs takes none from the others.
+    one.bulkhead == other.bulkhead && one.credentials == other.credentials && place(one) == place(other)
 }
 
 /// How librados reaches a cluster, beside the key.

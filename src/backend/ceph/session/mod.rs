@@ -12,6 +12,9 @@ mod former;
 mod live;
 mod wire;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fmt;
@@ -28,7 +31,7 @@ use self::live::{Live, NoAnswer};
 use self::wire::{Answer, Question};
 use crate::backend::ceph::ClusterAccess;
 use crate::backend::ceph::monitor::Command;
-use crate::dispatch::Call;
+use crate::dispatch::{Call, Limits, Permit, Permits, Want};
 use crate::exec::{Class, Cmd, CommandError, Output, Processes, Script, Why, count_command};
 use crate::metrics;
 
@@ -46,6 +49,10 @@ const LISTING: Duration = Duration::from_secs(600);
 /// How long processes are used instead, after too many starts and after a start that failed.
 const REST: Duration = Duration::from_secs(600);
 
+/// How many requests of a user the session carries out at once, and how many of them for the manager. It has
+/// as many threads for each (`WORKERS`).
+const AT_ONCE: Limits = Limits { all: usize::MAX, each: 8, lasting: 1, spare: 0 };
+
 /// How the names of commands begin that the manager carries out.
 const OF_MANAGER: [&str; 4] = ["rbd ", "fs subvolume", "fs clone", "mds."];
 
@@ -56,6 +63,8 @@ pub struct Session {
     former: former::Lock,
     change: Duration,
     idle: Option<Duration>,
+    /// A request has one from before it is sent until it is answered.
+    permits: Arc<Permits>,
     state: Mutex<State>,
 }
 
@@ -103,33 +112,22 @@ impl Session {
         (change, idle): (Duration, Option<Duration>),
     ) -> io::Result<Self> {
         let former = former::Lock::open(lock)?;
-        Ok(Self { processes, interpreter, former, change, idle, state: Mutex::default() })
+        let (permits, state) = (Permits::new(AT_ONCE), Mutex::default());
+        Ok(Self { processes, interpreter, former, change, idle, permits, state })
     }
 
-    /// Waits, before a change, until no session of a former daemon is left.
-    ///
-    /// # Errors
-    /// [`Why::FormerRuns`]
-    pub(crate) fn await_former(&self, call: &Call, class: Class, step: &str) -> Result<(), CommandError> {
-        match class {
-            Class::Question | Class::Listing => Ok(()),
-            Class::Change | Class::Lasting | Class::Unbounded => {
-                self.former.await_former(call).map_err(|why| why.of(step))
-            }
-        }
-    }
-
-    /// Runs a command as its tool would; None if the tool has to be started.
+    /// Runs a command as its tool would; None if the tool has to be started. A change waits, also then, until
+    /// no session of a former daemon is left.
     pub(crate) fn run(
         &self,
         (call, access): (&Call, &ClusterAccess),
         cmd: &Cmd,
     ) -> Option<Result<Output, CommandError>> {
-        let argv = cmd.words()?;
-        self.ask((call, access), cmd.class(), (&Question::Tool { argv }, cmd.stdin_bytes()), &cmd.to_string())
+        let question = cmd.words().map(|argv| Question::Tool { argv });
+        self.ask((call, access), cmd.class(), (question.as_ref(), cmd.stdin_bytes()), &cmd.to_string())
     }
 
-    /// Makes the monitors or the manager carry out commands as `ceph` would.
+    /// The same for commands that the monitors or the manager carry out, whose tool is `ceph`.
     pub(crate) fn command(
         &self,
         asker: (&Call, &ClusterAccess),
@@ -142,7 +140,7 @@ impl Session {
         let json =
             |command: &Command| command.iter().map(|(key, value)| (key.to_string(), value.clone())).collect();
         let question = Question::Commands { commands: commands.iter().map(json).collect(), manager };
-        self.ask(asker, class, (&question, &[]), &step)
+        self.ask(asker, class, (Some(&question), &[]), &step)
     }
 
     /// Why the session did not start when it was needed last; None if it did.
@@ -155,8 +153,9 @@ impl Session {
         self.idle.is_some() && self.trouble().is_none()
     }
 
-    /// Ends the session once its requests have ended.
+    /// Ends the session once its requests have ended, and takes no others.
     pub fn end(&self) {
+        self.permits.close();
         if let Some(live) = self.state.lock().live.take() {
             live.end();
         }
@@ -166,23 +165,28 @@ impl Session {
         &self,
         (call, access): (&Call, &ClusterAccess),
         class: Class,
-        question: (&Question<'_>, &[u8]),
+        (question, body): (Option<&Question<'_>>, &[u8]),
         step: &str,
     ) -> Option<Result<Output, CommandError>> {
+        if let Err(why) = self.await_former(call, class) {
+            return Some(Err(why.of(step)));
+        }
+        let question = question?;
         let limit = match class {
             Class::Question => QUESTION,
             Class::Listing => LISTING,
             Class::Change => self.change,
             Class::Lasting | Class::Unbounded => return None,
         };
+        let permit = match self.permit((call, access), question, step) {
+            Ok(permit) => permit,
+            Err(why) => return Some(Err(why.of(step))),
+        };
         let live = self.live()?;
         call.enter_step(step);
-        if !call.may_begin() {
-            return Some(Err(Why::Expired(Duration::ZERO).of(step)));
-        }
         let begun = Instant::now();
         let change = (class == Class::Change).then_some(call);
-        let outcome = match live.ask((access, change), question, begun + limit) {
+        let outcome = match live.ask((access, change, permit), (question, body), begun + limit) {
             Ok((Answer { status: None, said, .. }, _)) => {
                 if !said.is_empty() {
                     warn!("the session does not serve `{step}`: {said}");
@@ -205,6 +209,31 @@ impl Session {
         };
         count_command("session", Some(&access.bulkhead), &outcome);
         Some(outcome.map_err(|why| why.of(step)))
+    }
+
+    /// Waits, before a change, until no session of a former daemon is left.
+    fn await_former(&self, call: &Call, class: Class) -> Result<(), Why> {
+        match class {
+            Class::Question | Class::Listing => Ok(()),
+            Class::Change | Class::Lasting | Class::Unbounded => self.former.await_former(call),
+        }
+    }
+
+    /// Waits until the session can begin a request. What is sent is carried out, however late; so a request
+    /// that its call may not begin any more, or for which nobody waits, is never sent.
+    fn permit(
+        &self,
+        (call, access): (&Call, &ClusterAccess),
+        question: &Question<'_>,
+        step: &str,
+    ) -> Result<Permit, Why> {
+        let (asked, waiting) = (Instant::now(), format!("waiting for others to end before {step}"));
+        let crew = if question.is_for_manager() { "manager" } else { "cluster" };
+        let bulkhead = format!("{crew} {} {}", access.credentials.user, access.bulkhead);
+        let (bulkhead, step, patience) = (Some(bulkhead.into()), Some(waiting.as_str()), self.change);
+        let want = Want { bulkhead, is_lasting: false, is_back: false, step, patience };
+        let permit = self.permits.acquire(call, want)?;
+        if call.may_begin() { Ok(permit) } else { Err(Why::Expired(asked.elapsed())) }
     }
 
     /// The running session, or a new one; None if a session cannot run now.

@@ -32,8 +32,8 @@ import rados
 import rbd
 
 PROTOCOL = 1
-WORKERS = 8  # Of a cluster. The library's own threads are the limit: more make nothing faster.
-MANAGER_WORKERS = 8  # The manager carries out one after the other, and is faster if the next is there already.
+WORKERS = 8  # Of a cluster. The library's own threads are the limit: more make nothing faster. No more requests are sent (AT_ONCE).
+MANAGER_WORKERS = 8  # The same. The manager carries out one after the other, and is faster if the next is there already.
 CLIENTS = 2  # Of a cluster. The second takes locks that the first has.
 JUST_NOW = 1  # Seconds.
 LANES = 64
@@ -169,18 +169,17 @@ class Crew:
     """Threads that do what is in a queue, in its order."""
 
     def __init__(self, size):
-        self.queue, self.ended = queue.Queue(), False
+        self.queue = queue.Queue()
         self.threads = [threading.Thread(target=self.go_on, daemon=True) for _ in range(size)]
         for thread in self.threads:
             thread.start()
 
     def go_on(self):
         for work in iter(self.queue.get, None):
-            if not self.ended:
-                work()
+            work()
 
     def end(self):
-        self.ended = True
+        """Ends the threads once they have done what is in the queue."""
         for _ in self.threads:
             self.queue.put(None)
         for thread in self.threads:
@@ -947,7 +946,7 @@ def ask(cluster, commands, is_of_manager):
 class Session:
     def __init__(self):
         self.socket, self.sending = socket.socket(fileno=0), threading.Lock()
-        self.clusters = {}
+        self.clusters, self.has_ended = {}, False
 
     def send(self, header_, body=b""):
         line = json.dumps(header_).encode()
@@ -981,10 +980,13 @@ class Session:
                 cluster = self.clusters[request["cluster"]]
                 crew = cluster.manager if request.get("manager") else cluster.work
                 crew.queue.put(lambda request=request, body=body, cluster=cluster: self.answer(cluster, request, body))
+        self.has_ended = True
         for cluster in self.clusters.values():
             cluster.end()
 
     def answer(self, cluster, request, stdin):
+        if self.has_ended:
+            return
         status, said, stdout = 0, "", b""
         try:
             if "argv" in request:
