@@ -26,6 +26,8 @@ const BOOTED: &str = "/run/systemd/system";
 /// sections. The volume is the last line.
 const SECTION: &str = "\n[X-Cephlet]\n";
 const FORMAT: &str = "Format=1\nVolume=";
+/// What the service of a volume needs whose storage is reached over the network, until it has unpublished it.
+const NETWORK: &str = "Wants=network-online.target\nAfter=network.target network-online.target\n";
 
 /// The units of a path, to be written: file and text of each, the mount unit first.
 pub struct Units([(PathBuf, String); 2]);
@@ -62,7 +64,8 @@ impl Units {
         let parent = Path::new(path).parent().and_then(Path::to_str).unwrap_or("/");
         let text = include_str!("path.service").replace("@PARENT@", &quoted(parent)?);
         let text = text.replace("@PUBLISH@", &line(publish)?).replace("@UNPUBLISH@", &line(unpublish)?);
-        let text = text.replace("@VOLUME@", &volume.replace('%', "%%"));
+        let network = if volume.starts_with("local:") { "" } else { NETWORK };
+        let text = text.replace("@NETWORK@", network).replace("@VOLUME@", &volume.replace('%', "%%"));
         Ok(Self([(mount, format!("{}Volume={volume}\n", include_str!("path.mount"))), (service, text)]))
     }
 

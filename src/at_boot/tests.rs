@@ -20,8 +20,12 @@ const ODD: [&str; 9] = [
 
 /// The units of a path, on a machine that has this directory for everything.
 fn units(directory: &Path, path: &str) -> Result<Units> {
+    units_of("v%1", directory, path)
+}
+
+fn units_of(volume: &str, directory: &Path, path: &str) -> Result<Units> {
     let words = ["/bin/true".to_string(), path.to_string()];
-    Units::within([directory, directory], path, ("v%1", &words, &words))
+    Units::within([directory, directory], path, (volume, &words, &words))
 }
 
 fn written(directory: &Path, path: &str) -> [PathBuf; 2] {
@@ -49,6 +53,16 @@ fn systemd_accepts_the_units_of_every_path() {
         let said = String::from_utf8_lossy(&verified.stderr);
         let about: Vec<_> = said.lines().filter(|line| line.contains(&escaped(path))).collect();
         assert!(verified.status.success() && about.is_empty(), "{path}: {said}");
+    }
+}
+
+#[test]
+fn a_volume_waits_for_the_network_unless_it_is_local() {
+    let directory = tempfile::tempdir().unwrap();
+    for (volume, waits) in [("rbd:main:rbd::web:10ab", true), ("local:n:::web:1", false)] {
+        let Units([_, (_, service)]) = units_of(volume, directory.path(), "/srv/web").unwrap();
+        assert_eq!(service.contains(NETWORK), waits, "{service}");
+        assert!(service.contains("\nRequiresMountsFor=") && !service.contains('@'), "{service}");
     }
 }
 
