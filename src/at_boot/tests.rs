@@ -91,6 +91,16 @@ fn a_mount_unit_tells_its_volume_and_others_are_left_alone() {
 }
 
 #[test]
+fn a_path_is_refused_that_is_too_long_for_the_name_of_a_unit() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |length| format!("/{}", "x".repeat(length - "cephlet-publish@.service".len()));
+    written(directory.path(), &path(LONGEST));
+    let refused = units(directory.path(), &path(LONGEST + 1)).err().unwrap();
+    assert_eq!(refused.kind(), Kind::InvalidArgument);
+    assert!(refused.message().contains("is too long for --at-boot"), "{refused}");
+}
+
+#[test]
 fn words_are_quoted_and_what_cannot_be_written_is_refused() {
     assert_eq!(quoted(r#"a "b" \ 5% $x"#).unwrap(), r#""a \"b\" \\ 5%% $x""#);
     assert_eq!(quoted("/srv/a\nb").unwrap_err().kind(), Kind::InvalidArgument);
