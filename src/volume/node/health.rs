@@ -17,7 +17,8 @@ const PATIENCE: Duration = Duration::from_millis(950);
 
 impl Operations {
     /// What is wrong with a volume on this node. Of a volume that is not in use here, which perhaps could not
-    /// be staged, and of storage on this node itself, the storage tells.
+    /// be staged, and of storage on this node itself, the storage tells. Unless the request names a path, all
+    /// paths are looked at.
     pub fn node_health(&self, call: &Call, request: &NodeVolumeHealth) -> Result<Condition> {
         let (id, backend) = request.volume.get()?;
         let volume = self.on_node(call, id, backend)?;
@@ -32,10 +33,12 @@ impl Operations {
             }
         }
         let Some(record) = record else { return Ok(None) };
-        let asked = [&request.publish_path, &request.staging_path];
-        let known = record.paths().find(|path| asked.iter().any(|asked| asked == path));
-        let Some(path) = known.or_else(|| record.paths().next()) else { return Ok(None) };
-        Ok(self.usage_at(&volume, path)?.condition)
+        let in_use = || record.uses.iter().filter(|it| !it.left_behind).map(|it| it.path.as_str());
+        let asked = [request.publish_path.as_str(), &request.staging_path];
+        let named: Vec<&str> = in_use().filter(|path| asked.contains(path)).collect();
+        let paths = if named.is_empty() { in_use().collect() } else { named };
+        let mut looks = paths.into_iter().map(|path| self.usage_at(&volume, path).map(|it| it.condition));
+        looks.find(|found| !matches!(found, Ok(None))).unwrap_or(Ok(None))
     }
 
     /// What is wrong with the storage, as this node reaches it; each reason once.
