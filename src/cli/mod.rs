@@ -36,7 +36,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::config::Role;
+use crate::config::{Config, Role};
 use crate::daemon;
 use crate::error::Error;
 
@@ -80,7 +80,9 @@ fn perform(parsed: Parsed) -> CliResult<ExitCode> {
                 settings::check()?
             } else {
                 match connect(command, &given) {
-                    Err(failure) if command.name == doctor::DOCTOR.name => doctor::without_daemon(&failure),
+                    Err(failure) if command.name == doctor::DOCTOR.name => {
+                        doctor::without_daemon(failure, Config::load(Role::Client))?
+                    }
                     plugin => {
                         let socket = settings::socket(&given)?;
                         let ask = |plugin: &dyn Plugin, given: &Given| match SHOWN.contains(&command.name) {

@@ -180,6 +180,13 @@ fn what_keeps_a_daemon_from_its_start_is_found_without_it() {
 }
 
 #[test]
+fn a_wrong_command_line_is_no_finding() {
+    let output = Setup::new().command().args(["doctor", "--timeout", "xyz"]).output().expect("run cephlet");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("--timeout"), "{} {said}", output.status);
+}
+
+#[test]
 fn a_journal_without_room_is_found() {
     let setup = Setup::new();
     let disk = setup.scratch.small_disk("disk", "ext4", 32);
