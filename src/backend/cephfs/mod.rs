@@ -114,8 +114,8 @@ impl Backend for CephFs {
         faults.into_iter().map(|(_, fault)| fault).collect()
     }
 
-    fn examine(&self, call: &Call) -> Vec<Finding> {
-        examine::examine(&self.context, call)
+    fn examine(&self) -> Vec<Finding> {
+        examine::examine(&self.context)
     }
 
     fn topology(&self) -> Option<Map> {

@@ -189,7 +189,7 @@ fn a_volume_with_as_many_snapshots_as_it_can_have_is_told_so() {
 #[test]
 fn a_copy_that_its_manager_has_lost_is_made_anew() {
     let cluster = FakeFs::default();
-    let ours = controller(&cluster, ONE);
+    let ours = Arc::new(controller(&cluster, ONE));
     let source = create(&ours, "source", 8).unwrap().id;
     let new = copy_of("copy", Origin::Volume(source));
     cluster.break_clone(Disk { is_lost: true, ..Disk::default() });
@@ -201,7 +201,7 @@ fn a_copy_that_its_manager_has_lost_is_made_anew() {
     let refused = try_sweep(&ours).unwrap_err();
     assert!(refused.message().contains("remove its directory /volumes/csi/csi-vol-copy-"), "{refused}");
     let found = || {
-        let mut found = examine(&ours, &call()).into_iter();
+        let mut found = examine(&ours).into_iter();
         found.any(|it| it.name.starts_with("CopyLeft:main/cephfs/csi/csi-vol-copy-"))
     };
     assert!(found());
