@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::fake::MOST_SNAPSHOTS;
+use crate::backend::ceph::monitor::Command;
 
 /// A subvolume.
 #[derive(Default)]
@@ -23,6 +24,17 @@ pub(super) struct Disk {
 }
 
 impl Disk {
+    /// Refuses to retain the snapshots of what is of an old form.
+    pub fn refuse_retention(&self, command: &Command) -> Result<(), (i32, String)> {
+        match self.is_old && command.iter().any(|(key, _)| *key == "retain_snapshots") {
+            true => {
+                let text = "Error EINVAL: subvolume does not support snapshot retention on delete";
+                Err((libc::EINVAL, text.into()))
+            }
+            false => Ok(()),
+        }
+    }
+
     pub fn carry_out(
         &mut self,
         prefix: &str,

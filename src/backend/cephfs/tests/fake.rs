@@ -264,10 +264,7 @@ impl State {
                 if (disk.is_lost || disk.looks_left > 0) && prefix != "fs clone status" {
                     return Err((libc::EAGAIN, "Error EAGAIN: is not ready for operation".into()));
                 }
-                if disk.is_old && command.iter().any(|(key, _)| *key == "retain_snapshots") {
-                    let text = "Error EINVAL: subvolume does not support snapshot retention on delete";
-                    return Err((libc::EINVAL, text.into()));
-                }
+                disk.refuse_retention(command)?;
                 let answer = disk.carry_out(prefix, (&group, &name), text(command, "snap_name"), &number)?;
                 let is_gone = disk.is_retained && disk.snapshots.is_empty();
                 if is_gone {
