@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 /// A look at storage.
 pub type Look<T> = Box<dyn FnOnce() -> T + Send>;
 
-/// Takes each look in a thread of its own: what it finds, or None if that takes longer than `patience`. Such a
-/// look goes on in its thread.
+/// Takes each look in a thread of its own: what it finds, or None if that takes longer than `patience`. Such
+/// a look goes on in its thread.
 pub fn found_within<N, T: Send + 'static>(
     patience: Duration,
     looks: impl IntoIterator<Item = (N, Look<T>)>,
