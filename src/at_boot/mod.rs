@@ -26,6 +26,11 @@ const BOOTED: &str = "/run/systemd/system";
 /// sections. The volume is the last line.
 const SECTION: &str = "\n[X-Cephlet]\n";
 const FORMAT: &str = "Format=1\nVolume=";
+/// What the service of a volume needs whose storage is reached over the network, until it has unpublished it.
+const NETWORK: &str = "Wants=network-online.target\nAfter=network.target network-online.target\n";
+
+/// The longest name of a file, and of a unit.
+const LONGEST: usize = 255;
 
 /// The units of a path, to be written: file and text of each, the mount unit first.
 pub struct Units([(PathBuf, String); 2]);
@@ -35,7 +40,7 @@ impl Units {
     ///
     /// # Errors
     /// FAILED_PRECONDITION where systemd does not run this machine, or the path has a mount unit of somebody
-    /// else; INVALID_ARGUMENT for what no unit can say.
+    /// else; INVALID_ARGUMENT for what no unit can say, or be called.
     pub fn new(path: &str, volume: &str, [publish, unpublish]: &[Vec<String>; 2]) -> Result<Self> {
         Self::within([BOOTED, DIRECTORY].map(Path::new), path, (volume, publish, unpublish))
     }
@@ -53,6 +58,12 @@ impl Units {
             )));
         }
         let [mount, service] = files(directory, path);
+        if name(&service).len() > LONGEST {
+            return Err(Error::invalid(format!(
+                "{path} is too long for --at-boot: {}, the name of its unit, has more than {LONGEST} bytes",
+                name(&service)
+            )));
+        }
         if let (Some(_), None) = (read(&mount)?, owner(&mount)?) {
             return Err(Error::precondition(format!("{} is not cephlet's: move it away", mount.display())));
         }
@@ -62,7 +73,8 @@ impl Units {
         let parent = Path::new(path).parent().and_then(Path::to_str).unwrap_or("/");
         let text = include_str!("path.service").replace("@PARENT@", &quoted(parent)?);
         let text = text.replace("@PUBLISH@", &line(publish)?).replace("@UNPUBLISH@", &line(unpublish)?);
-        let text = text.replace("@VOLUME@", &volume.replace('%', "%%"));
+        let network = if volume.starts_with("local:") { "" } else { NETWORK };
+        let text = text.replace("@NETWORK@", network).replace("@VOLUME@", &volume.replace('%', "%%"));
         Ok(Self([(mount, format!("{}Volume={volume}\n", include_str!("path.mount"))), (service, text)]))
     }
 

@@ -20,8 +20,12 @@ const ODD: [&str; 9] = [
 
 /// The units of a path, on a machine that has this directory for everything.
 fn units(directory: &Path, path: &str) -> Result<Units> {
+    units_of("v%1", directory, path)
+}
+
+fn units_of(volume: &str, directory: &Path, path: &str) -> Result<Units> {
     let words = ["/bin/true".to_string(), path.to_string()];
-    Units::within([directory, directory], path, ("v%1", &words, &words))
+    Units::within([directory, directory], path, (volume, &words, &words))
 }
 
 fn written(directory: &Path, path: &str) -> [PathBuf; 2] {
@@ -53,6 +57,16 @@ fn systemd_accepts_the_units_of_every_path() {
 }
 
 #[test]
+fn a_volume_waits_for_the_network_unless_it_is_local() {
+    let directory = tempfile::tempdir().unwrap();
+    for (volume, waits) in [("rbd:main:rbd::web:10ab", true), ("local:n:::web:1", false)] {
+        let Units([_, (_, service)]) = units_of(volume, directory.path(), "/srv/web").unwrap();
+        assert_eq!(service.contains(NETWORK), waits, "{service}");
+        assert!(service.contains("\nRequiresMountsFor=") && !service.contains('@'), "{service}");
+    }
+}
+
+#[test]
 fn a_host_without_systemd_is_told_so() {
     let directory = tempfile::tempdir().unwrap();
     let refused = units(&directory.path().join("absent"), "/srv/web").err().unwrap();
@@ -74,6 +88,16 @@ fn a_mount_unit_tells_its_volume_and_others_are_left_alone() {
         let refused = units(directory.path(), "/srv/web").err().unwrap();
         assert!(refused.kind() == Kind::Precondition && refused.message().contains(why), "{refused}");
     }
+}
+
+#[test]
+fn a_path_is_refused_that_is_too_long_for_the_name_of_a_unit() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |length| format!("/{}", "x".repeat(length - "cephlet-publish@.service".len()));
+    written(directory.path(), &path(LONGEST));
+    let refused = units(directory.path(), &path(LONGEST + 1)).err().unwrap();
+    assert_eq!(refused.kind(), Kind::InvalidArgument);
+    assert!(refused.message().contains("is too long for --at-boot"), "{refused}");
 }
 
 #[test]

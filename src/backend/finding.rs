@@ -53,7 +53,7 @@ troubles! {
 }
 
 /// Mends a finding.
-pub type Remedy = Box<dyn FnOnce(&Call) -> Result<()>>;
+pub type Remedy = Box<dyn FnOnce(&Call) -> Result<()> + Send>;
 
 /// Something that is not as it should be.
 pub struct Finding {
@@ -90,7 +90,7 @@ impl Finding {
 
     /// The same finding, which cephlet can mend.
     #[must_use]
-    pub fn with_remedy(self, remedy: impl FnOnce(&Call) -> Result<()> + 'static) -> Self {
+    pub fn with_remedy(self, remedy: impl FnOnce(&Call) -> Result<()> + Send + 'static) -> Self {
         Self { remedy: Some(Box::new(remedy)), ..self }
     }
 

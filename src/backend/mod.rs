@@ -21,6 +21,7 @@ pub mod registry;
 pub mod replication;
 mod size;
 pub mod types;
+pub mod within;
 
 pub use self::condition::{Condition, Fault, Reason};
 pub use self::finding::{DeviceHere, Finding};
@@ -71,7 +72,7 @@ pub trait Backend: Send + Sync {
 
     /// What a controller finds in the storage that is not as it should be, except for the conditions of
     /// volumes. Looks everywhere, but not for long at storage that does not answer.
-    fn examine(&self, _call: &Call) -> Vec<Finding> {
+    fn examine(&self) -> Vec<Finding> {
         Vec::new()
     }
 

@@ -9,9 +9,9 @@ use crate::cli::names;
 use crate::cli::plugin::Plugin;
 use crate::cli::report::{Report, fields};
 use crate::cli::syntax::{Action, Command, Given, option};
-use crate::config::{Config, Role};
+use crate::config::{Config, Mistake};
 use crate::daemon;
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind};
 use crate::grpc::proto::cephlet_operator_v1 as operator;
 use crate::grpc::proto::csi_v1 as csi;
 use crate::volume::finding::{DAEMON_SILENT, SETTING_REFUSED, VOLUME_SILENT};
@@ -68,23 +68,25 @@ fn ask(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     Ok(report(found))
 }
 
-/// What is found where no daemon answers.
-pub fn without_daemon(failure: &CliError) -> Report {
-    let mut found = Vec::new();
-    if let CliError::Refused(silence) = failure {
-        found.push(Finding::new(&DAEMON_SILENT, "", silence));
-    }
-    match Config::load(Role::Client) {
-        Ok(config) => found.extend(daemon::examine(&config)),
-        Err(mistakes) => {
-            found.extend(mistakes.iter().map(|it| Finding::new(&SETTING_REFUSED, &it.name, &it.what)));
+/// What is found where no daemon answers. A wrong command line and a caller who may not use the socket are
+/// errors: they say nothing about the daemon.
+pub fn without_daemon(failure: CliError, config: Result<Config, Vec<Mistake>>) -> CliResult<Report> {
+    let found = match (config, failure) {
+        (Err(mistakes), _) => {
+            mistakes.iter().map(|it| Finding::new(&SETTING_REFUSED, &it.name, &it.what)).collect()
         }
-    }
-    report(found.into_iter().map(Shown::from).collect())
+        (Ok(config), CliError::Refused(silence)) if silence.errno() != Some(libc::EACCES) => {
+            let mut found = vec![Finding::new(&DAEMON_SILENT, "", silence)];
+            found.extend(daemon::examine(&config));
+            found
+        }
+        (Ok(_), failure) => return Err(failure),
+    };
+    Ok(report(found.into_iter().map(Shown::from).collect()))
 }
 
 /// The volumes of which the storage says that they are not well; none if the daemon is no controller.
-fn unwell(plugin: &dyn Plugin) -> Result<Vec<Finding>> {
+fn unwell(plugin: &dyn Plugin) -> Result<Vec<Finding>, Error> {
     let (mut found, mut token) = (Vec::new(), String::new());
     loop {
         let starting_token = std::mem::take(&mut token);
@@ -149,9 +151,13 @@ fn report(found: Vec<Shown>) -> Report {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::io;
+    use std::path::Path;
+
     use super::*;
     use crate::cli::fake::{Fake, run};
-    use crate::error::Error;
+    use crate::cli::plugin::no_answer;
+    use crate::config::Role;
     use crate::grpc::proto::cephlet_operator_v1::FindByNameResponse;
 
     fn found() -> operator::Finding {
@@ -232,9 +238,22 @@ mod tests {
         assert_eq!(fake.request::<operator::ExamineRequest>().mend, "CopyLeft:x");
     }
 
+    /// The settings of an environment without any.
+    fn config() -> Result<Config, Vec<Mistake>> {
+        Config::from_variables(Role::Client, [])
+    }
+
+    #[test]
+    fn who_asks_in_a_wrong_way_is_told_so_and_nothing_is_found() {
+        let denied = no_answer(Path::new("/s"), &io::Error::from_raw_os_error(libc::EACCES));
+        for (failure, status) in [(CliError::usage("--timeout xyz"), 2), (denied.into(), 6)] {
+            assert_eq!(without_daemon(failure, config()).unwrap_err().exit_code(), status);
+        }
+    }
+
     #[test]
     fn without_a_daemon_its_silence_comes_first() {
-        let report = without_daemon(&Error::unavailable("no daemon answers").into());
+        let report = without_daemon(Error::unavailable("no daemon answers").into(), config()).unwrap();
         assert!(
             report.text.starts_with("DaemonSilent\n  means:      no daemon answers\n"),
             "{}",

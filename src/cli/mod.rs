@@ -36,7 +36,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::config::Role;
+use crate::config::{Config, Role};
 use crate::daemon;
 use crate::error::Error;
 
@@ -80,7 +80,9 @@ fn perform(parsed: Parsed) -> CliResult<ExitCode> {
                 settings::check()?
             } else {
                 match connect(command, &given) {
-                    Err(failure) if command.name == doctor::DOCTOR.name => doctor::without_daemon(&failure),
+                    Err(failure) if command.name == doctor::DOCTOR.name => {
+                        doctor::without_daemon(failure, Config::load(Role::Client))?
+                    }
                     plugin => {
                         let socket = settings::socket(&given)?;
                         let ask = |plugin: &dyn Plugin, given: &Given| match SHOWN.contains(&command.name) {
@@ -102,9 +104,14 @@ fn perform(parsed: Parsed) -> CliResult<ExitCode> {
 /// Connects to the daemon.
 fn connect(command: &Command, given: &Given) -> CliResult<Client> {
     let socket = settings::socket(given)?;
+    Ok(Client::connect(&socket, timeout(command, given)?)?)
+}
+
+/// How long each call may take; None if as long as the daemon works. `doctor --fix` changes something.
+fn timeout(command: &Command, given: &Given) -> CliResult<Option<Duration>> {
     let asked = given.value("timeout").map(|text| values::duration("timeout", text)).transpose()?;
-    let timeout = asked.or(QUESTIONS.contains(&command.name).then_some(QUESTION));
-    Ok(Client::connect(&socket, timeout)?)
+    let only_asks = QUESTIONS.contains(&command.name) && !given.has("fix");
+    Ok(asked.or(only_asks.then_some(QUESTION)))
 }
 
 /// Writes to stdout. A reader that closes the pipe early (`| head`) is no failure.
@@ -121,4 +128,24 @@ fn print(text: &str) -> CliResult<ExitCode> {
 /// Writes a line to stderr, but without eprintln!, which panics if the pipe has no reader.
 fn complain(line: &str) {
     let _ = writeln!(io::stderr(), "cephlet: {line}");
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_is_given_up_and_a_change_is_not() {
+        let timeout =
+            |line: &str| match syntax::parse(COMMANDS, line.split_whitespace().map(Into::into).collect())
+                .unwrap()
+            {
+                Parsed::Run(command, given) => timeout(command, &given).unwrap(),
+                Parsed::Help(_) => panic!("no command in {line:?}"),
+            };
+        assert_eq!((timeout("doctor"), timeout("doctor --fix CopyLeft:x")), (Some(QUESTION), None));
+        assert_eq!(timeout("doctor --fix CopyLeft:x --timeout 5"), Some(Duration::from_secs(5)));
+        assert_eq!(timeout("volume delete web"), None);
+    }
 }

@@ -1,5 +1,6 @@
 //! The daemon as the command line sees it: any rpc, on the daemon's socket.
 
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use grpcio::{CallOption, ChannelBuilder, EnvBuilder};
 use protobuf::Message;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::grpc::bridge::raw_method;
 use crate::grpc::proto::Rpc;
 use crate::grpc::status;
@@ -47,19 +48,26 @@ impl Client {
     /// UNAVAILABLE if no daemon answers at the socket. This is tested before gRPC connects, whose own message
     /// for it is hard to read.
     pub fn connect(socket: &Path, timeout: Option<Duration>) -> Result<Self> {
-        UnixStream::connect(socket).map_err(|error| {
-            Error::unavailable(format!(
-                "no daemon answers at {}: {error}; is it running, and are --socket or CSI_ENDPOINT right? \
-                 (cephlet config --check shows what is wrong with the settings in this environment)",
-                socket.display()
-            ))
-        })?;
+        UnixStream::connect(socket).map_err(|error| no_answer(socket, &error))?;
         let environment = Arc::new(EnvBuilder::new().cq_count(1).build());
         let channel = ChannelBuilder::new(environment)
             .default_authority("localhost")
             .connect(&format!("unix:{}", socket.display()));
         Ok(Self { client: grpcio::Client::new(channel), timeout })
     }
+}
+
+/// UNAVAILABLE: the socket cannot be connected to.
+pub(super) fn no_answer(socket: &Path, error: &io::Error) -> Error {
+    let hint = match error.kind() {
+        io::ErrorKind::PermissionDenied => "run it as root",
+        _ => {
+            "is it running, and are --socket or CSI_ENDPOINT right? (cephlet config --check shows what is wrong \
+             with the settings in this environment)"
+        }
+    };
+    let refused = Error::io(format_args!("no daemon answers at {}", socket.display()), error);
+    refused.with_kind(Kind::Unavailable).hint(hint)
 }
 
 impl Plugin for Client {
@@ -78,7 +86,6 @@ impl Plugin for Client {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::error::Kind;
 
     #[test]
     fn a_socket_without_a_daemon_is_unavailable_and_named() {

@@ -147,7 +147,7 @@ impl wire::Operator for Operator {
                 mend,
                 ..Default::default()
             };
-            let mut found = self.operations.examine(call, self.controller)?;
+            let mut found = self.operations.examine(self.controller)?;
             let troubles = (self.settings.troubles)().into_iter();
             found.extend(troubles.map(|trouble| Finding::new(&SETTING_UNHEEDED, "", trouble)));
             let (findings, volume_ids) =

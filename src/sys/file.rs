@@ -8,6 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 use super::changing;
 
@@ -40,7 +41,7 @@ pub fn remove_dir(path: &Path) -> io::Result<bool> {
 fn absent_is_fine(result: rustix::io::Result<()>) -> io::Result<bool> {
     match result {
         Ok(()) => Ok(true),
-        Err(rustix::io::Errno::NOENT) => Ok(false),
+        Err(Errno::NOENT | Errno::NAMETOOLONG) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
@@ -190,6 +191,12 @@ mod tests {
         }
         std::os::unix::fs::symlink(&earlier, &link).unwrap();
         open_lock(&link).unwrap_err();
+    }
+
+    #[test]
+    fn what_can_have_no_name_is_not_there() {
+        let name = "x".repeat(256);
+        assert!(!remove(&tempfile::tempdir().unwrap().path().join(name)).unwrap());
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub const OF_DEVICES: [Tool; 3] = [Tool::MkfsExt4, Tool::E2fsck, Tool::Resize2fs
 impl Operations {
     /// Everything that is not as it should be, except for the conditions of volumes; each finding once.
     /// `is_controller`: look at the storage, too.
-    pub fn examine(&self, call: &Call, is_controller: bool) -> Result<Vec<Finding>> {
+    pub fn examine(&self, is_controller: bool) -> Result<Vec<Finding>> {
         let faults = self.storage_health().into_iter().map(|fault| Finding::of_fault(fault, ""));
         let mut found: Vec<Finding> = self.unusable(is_controller).into_iter().chain(faults).collect();
         found.extend(missing_tools(self.needed_tools(is_controller), |tool| self.runner.has(tool)));
@@ -42,7 +42,7 @@ impl Operations {
         }
         if is_controller {
             found.extend(self.pending_deletions());
-            found.extend(self.backends.iter().flat_map(|backend| backend.examine(call)));
+            found.extend(self.backends.iter().flat_map(|backend| backend.examine()));
         }
         // Backends on the same cluster find the same.
         let by_name: BTreeMap<String, Finding> =
@@ -55,7 +55,7 @@ impl Operations {
     /// # Errors
     /// `NotFound`: there is no such finding, or cephlet cannot mend it.
     pub fn mend(&self, call: &Call, is_controller: bool, name: &str) -> Result<()> {
-        let finding = self.examine(call, is_controller)?.into_iter().find(|it| it.name == name);
+        let finding = self.examine(is_controller)?.into_iter().find(|it| it.name == name);
         let remedy = finding.and_then(|finding| finding.remedy).ok_or_else(|| {
             Error::not_found(format!(
                 "cephlet finds no {name:?} that it could mend by itself: `cephlet doctor` shows how each finding is \

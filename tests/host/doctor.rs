@@ -100,6 +100,19 @@ fn a_volume_that_is_not_well_is_found_by_its_name() {
 }
 
 #[test]
+fn all_paths_of_a_volume_are_looked_at_and_none_where_it_was_given_up() {
+    let daemon = Daemon::start();
+    let volume = TestVolume::in_use(&daemon, "one");
+    run("umount", &[&daemon.text("target")]);
+    only(of(&daemon), "MountGone:one");
+    fs::write(daemon.path("target/theirs"), "").expect("write");
+    volume.unpublish("target").expect_err("the directory is not empty");
+    assert_eq!(of(&daemon), []);
+    fs::remove_file(daemon.path("target/theirs")).expect("remove");
+    volume.retire(&["target"], &["stage"]);
+}
+
+#[test]
 fn a_tool_that_is_missing_is_found_with_its_package() {
     let setup = Setup::new();
     let tools = setup.scratch.dir("tools");
@@ -164,6 +177,13 @@ fn what_keeps_a_daemon_from_its_start_is_found_without_it() {
     assert_eq!(names, ["SettingRefused:CEPHLET_WORKERS"]);
     daemon.restart();
     assert_eq!(of(&daemon), []);
+}
+
+#[test]
+fn a_wrong_command_line_is_no_finding() {
+    let output = Setup::new().command().args(["doctor", "--timeout", "xyz"]).output().expect("run cephlet");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("--timeout"), "{} {said}", output.status);
 }
 
 #[test]

@@ -223,7 +223,8 @@ fn comments_fit_into_a_line() {
 /// - 37 450: `cephlet doctor`; how far long work is; volumes that are published after a boot; containers and
 ///   Docker Swarm.
 /// - 37 530: copies that a manager has lost are begun again, and found.
-const BUDGET: usize = 37_530;
+/// - 37 800: what a review of the whole has found.
+const BUDGET: usize = 37_800;
 
 #[test]
 fn the_product_stays_within_its_budget() {

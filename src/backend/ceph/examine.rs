@@ -3,14 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
 use super::monitor::blocklist::Entry;
-use super::monitor::{Door, Monitors, question};
+use super::monitor::{Door, question};
 use super::{ClusterAccess, reach, read_all};
 use crate::backend::finding::{CLOCK_SKEWED, CLUSTER_UNWELL, FENCE_STAYS, PLACE_REFUSED, Trouble};
+use crate::backend::within::{Look, found_within};
 use crate::backend::{Finding, Reason};
 use crate::clock::rfc3339;
 use crate::clusters::Clusters;
@@ -19,8 +21,9 @@ use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
 use crate::secrets::Secrets;
 
-/// How long each cluster may take.
-const PATIENCE: Duration = Duration::from_secs(8);
+/// How long a look at a cluster may take, and for how long of that it may begin commands.
+const PATIENCE: Duration = Duration::from_secs(10);
+const WORK: Duration = Duration::from_secs(8);
 
 /// What monitors say of clocks that differ.
 const SKEW: &str = "MON_CLOCK_SKEW";
@@ -43,33 +46,42 @@ struct Summary {
     message: String,
 }
 
-/// The findings in the clusters that answer and have credentials of their own, with those of `look`, which
-/// sees the places in one of them.
-pub(crate) fn clusters(
-    clusters: &Clusters,
-    monitors: &dyn Monitors,
-    call: &Call,
-    look: impl Fn(&Call, &ClusterAccess) -> Result<Vec<Finding>>,
-) -> Vec<Finding> {
+/// What `look` finds in the clusters that answer and have credentials of their own, in all of them at once.
+pub(crate) fn clusters(clusters: &Clusters, look: LookAt) -> Vec<Finding> {
+    clusters_within(PATIENCE, clusters, look)
+}
+
+/// A look at one cluster.
+pub(crate) type LookAt = Arc<dyn Fn(&Call, &ClusterAccess) -> Vec<Finding> + Send + Sync>;
+
+/// Without a quorum, a cluster keeps a command for longer than the client of a call waits for its answer.
+fn clusters_within(patience: Duration, clusters: &Clusters, look: LookAt) -> Vec<Finding> {
     let faults = reach::faults(clusters, reach::PATIENCE).into_iter();
     let silent = faults.filter(|(_, fault)| fault.reason == Reason::MonitorsUnreachable);
     let silent: BTreeSet<String> = silent.map(|(name, _)| name).collect();
     let asked = clusters.all().into_iter();
     let asked = asked.filter(|it| it.credentials.is_some() && !silent.contains(&it.name));
-    let in_cluster = |cluster| {
-        let access = ClusterAccess::new(cluster, &Secrets::default())?;
-        let until = Instant::now() + PATIENCE;
-        let call = call.only_while(move || Instant::now() < until);
-        let door = monitors.of(&call, &access);
-        let name = &access.cluster.name;
-        let parts = [health(&door), fences(&door), look(&call, &access)].into_iter();
-        Ok(parts.flat_map(|part| part.unwrap_or_else(|error| vec![refused(name, &error)])).collect())
-    };
-    let found = asked.map(|cluster| {
-        let name = cluster.name.clone();
-        in_cluster(cluster).unwrap_or_else(|error| vec![refused(name, &error)])
+    let looks = asked.map(|cluster| {
+        let (name, look, until) = (cluster.name.clone(), Arc::clone(&look), Instant::now() + WORK);
+        let in_cluster = move || match ClusterAccess::new(Arc::clone(&cluster), &Secrets::default()) {
+            // Not the caller's call: a look that hangs would keep what that holds.
+            Ok(access) => {
+                look(&Call::internal("Examine").only_while(move || Instant::now() < until), &access)
+            }
+            Err(error) => vec![refused(&cluster.name, &error)],
+        };
+        (name, Box::new(in_cluster) as Look<_>)
     });
-    found.flatten().collect()
+    let late = |name| vec![Finding::new(&CLUSTER_UNWELL, name, "it does not answer: it may have no quorum")];
+    let found = found_within(patience, looks).into_iter();
+    found.flat_map(|(name, found)| found.unwrap_or_else(|| late(name))).collect()
+}
+
+/// The findings in a whole cluster, and those of `look`, which sees the places in it.
+pub(crate) fn whole(door: &Door<'_>, look: impl FnOnce() -> Result<Vec<Finding>>) -> Vec<Finding> {
+    let parts = [health(door), fences(door), look()].into_iter();
+    let name = &door.access.cluster.name;
+    parts.flat_map(|part| part.unwrap_or_else(|error| vec![refused(name, &error)])).collect()
 }
 
 /// A place that could not be looked at.
@@ -117,23 +129,29 @@ fn fences(door: &Door<'_>) -> Result<Vec<Finding>> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::mpsc;
 
     use parking_lot::Mutex;
 
     use super::*;
+    use crate::backend::ceph::Monitors;
     use crate::backend::ceph::monitor::blocklist::Entry;
     use crate::backend::ceph::monitor::fake::FakeMonitors;
     use crate::clusters::{Cluster, Credentials};
     use crate::secrets::Secret;
 
-    fn found(monitors: FakeMonitors) -> Vec<(String, String)> {
+    fn told(patience: Duration, look: LookAt) -> Vec<(String, String)> {
         let credentials = Some(Credentials { user: "csi".into(), key: Some(Secret::new("c2VjcmV0")) });
         let clusters = Clusters::of([Cluster { credentials, ..Cluster::named("main") }]);
-        let monitors = Arc::new(Mutex::new(monitors));
-        let call = Call::internal("test");
-        let found = super::clusters(&clusters, &monitors, &call, |_, _| Ok(Vec::new()));
-        found.into_iter().map(|it| (it.name, it.mend)).collect()
+        let found = clusters_within(patience, &clusters, look).into_iter();
+        found.map(|it| (it.name, it.mend)).collect()
+    }
+
+    fn found(monitors: FakeMonitors) -> Vec<(String, String)> {
+        let monitors: Box<dyn Monitors> = Box::new(Arc::new(Mutex::new(monitors)));
+        let look =
+            move |call: &Call, access: &ClusterAccess| whole(&monitors.of(call, access), || Ok(Vec::new()));
+        told(Duration::from_secs(300), Arc::new(look))
     }
 
     fn unwell(word: &str, severity: &str) -> FakeMonitors {
@@ -147,6 +165,19 @@ mod tests {
         assert_eq!(found(unwell("OSD_NEARFULL", "HEALTH_WARN")), []);
         assert_eq!(found(unwell("MDS_ALL_DOWN", "HEALTH_ERR"))[0].0, "ClusterUnwell:main");
         assert_eq!(found(unwell(SKEW, "HEALTH_WARN"))[0].0, "ClockSkewed:main");
+    }
+
+    #[test]
+    fn a_cluster_without_a_quorum_is_told_and_not_awaited() {
+        let (held, gate) = mpsc::channel::<()>();
+        let gate = Mutex::new(gate);
+        let hang = move |_: &Call, _: &ClusterAccess| {
+            let _ = gate.lock().recv();
+            Vec::new()
+        };
+        let told = told(Duration::from_millis(1), Arc::new(hang));
+        assert_eq!(told, [("ClusterUnwell:main".to_string(), "ceph health detail".to_string())]);
+        drop(held);
     }
 
     #[test]

@@ -302,14 +302,21 @@ mod dump {
         std::str::from_utf8(printed).map_err(|_| Error::internal(UNREADABLE))
     }
 
-    /// The next value, up to an empty line. The dump shows a line of equal bytes that repeats as `*`.
+    /// The next value, up to an empty line. A `*` in the dump stands for lines that are the same as the
+    /// one before.
     fn next_value<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Result<Vec<u8>> {
         let bad = || Error::internal(UNREADABLE);
         let head = lines.next().and_then(|line| line.strip_prefix("value (")?.split_once(" bytes) :"));
         let length: usize = head.and_then(|(length, _)| length.parse().ok()).ok_or_else(bad)?;
         let mut bytes = Vec::with_capacity(length);
-        for line in lines.take_while(|line| !line.is_empty()) {
+        for line in lines.take_while(|line| !line.is_empty()).filter(|line| *line != "*") {
             // The offset, two groups of eight bytes, the same as text.
+            let offset = line.get(..8).and_then(|digits| usize::from_str_radix(digits, 16).ok());
+            let offset = offset.filter(|offset| *offset <= length).ok_or_else(bad)?;
+            while bytes.len() < offset {
+                let last = bytes.len().checked_sub(16).ok_or_else(bad)?;
+                bytes.extend_from_within(last..);
+            }
             let dumped = line.get(10..58).unwrap_or_default();
             let digits = dumped.split_whitespace().map(|digits| u8::from_str_radix(digits, 16));
             bytes.extend(digits.collect::<Result<Vec<u8>, _>>().map_err(|_| bad())?);
@@ -336,6 +343,14 @@ mod dump {
             assert_eq!(found.len(), 2);
             let one = PRINTED.split_once('\n').unwrap().1;
             assert_eq!(value(one.as_bytes()).unwrap(), br#"{"v":"stdin"}"#);
+        }
+
+        #[test]
+        fn lines_that_repeat_are_read() {
+            let printed = "value (50 bytes) :\n\
+                00000000  61 61 61 61 61 61 61 61  61 61 61 61 61 61 61 61  |aaaaaaaaaaaaaaaa|\n*\n\
+                00000030  7d 7d                                             |}}|\n00000032\n\n";
+            assert_eq!(value(printed.as_bytes()).unwrap(), [&[b'a'; 48][..], b"}}"].concat());
         }
 
         #[test]

@@ -1,7 +1,7 @@
 //! What the operations of this backend share, and their way into a cluster and a file system.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::backend::Served;
 use crate::backend::ceph::cache::Cache;
@@ -23,6 +23,8 @@ use crate::secrets::Secrets;
 
 /// How long the file systems of a cluster are remembered.
 const REMEMBERED: Duration = Duration::from_secs(60);
+/// How long a copy that is in no manager's list is remembered: longer than the pauses of who asks for it.
+const LOST_REMEMBERED: Duration = Duration::from_secs(60 * 60);
 
 /// How long to wait for each thing in a cluster.
 #[derive(Clone, Debug)]
@@ -88,6 +90,8 @@ pub(crate) struct Context {
     /// What topology remembers of pools.
     pub domains: DomainPools,
     file_systems: Cache<String, Arc<Vec<FileSystem>>>,
+    /// Since when a copy is in no manager's list.
+    pub lost_copies: Cache<String, Instant>,
 }
 
 /// A file system and a group within one call, and the pool with its index.
@@ -109,7 +113,8 @@ impl Context {
         timing: Timing,
     ) -> Self {
         let (domains, file_systems) = (DomainPools::default(), Cache::for_at_most(REMEMBERED));
-        Self { clusters, monitors, objects, identity, timing, domains, file_systems }
+        let lost_copies = Cache::for_at_most(LOST_REMEMBERED);
+        Self { clusters, monitors, objects, identity, timing, domains, file_systems, lost_copies }
     }
 
     /// The place as locks name it: a cluster may have several names, and a request may leave the file system
@@ -207,6 +212,11 @@ impl Fs<'_> {
     pub fn in_group(&self, group: &str) -> Self {
         let (access, file_system) = (self.registry.access.clone(), self.file_system.clone());
         self.context.at(self.call, access, file_system, group)
+    }
+
+    /// The same group within another call.
+    pub fn within_call<'b>(&'b self, call: &'b Call) -> Fs<'b> {
+        Fs { call, ..self.in_group(&self.place.namespace) }
     }
 
     /// The name of a subvolume in the index, in locks and in claims.

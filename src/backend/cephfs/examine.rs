@@ -1,8 +1,11 @@
 //! What `cephlet doctor` finds in file systems: an index that may not be read, and copies that their manager
 //! has lost.
 
+use std::sync::Arc;
+
 use crate::backend::Finding;
-use crate::backend::ceph::examine::{clusters, refused};
+use crate::backend::ceph::ClusterAccess;
+use crate::backend::ceph::examine::{clusters, refused, whole};
 use crate::backend::cephfs::context::{Context, Fs};
 use crate::backend::cephfs::volumes::copy;
 use crate::backend::finding::COPY_LEFT;
@@ -10,16 +13,22 @@ use crate::dispatch::Call;
 use crate::error::Result;
 
 /// The findings in all clusters that answer. A user who may read the index may change it.
-pub(crate) fn examine(context: &Context, call: &Call) -> Vec<Finding> {
-    clusters(&context.clusters, &*context.monitors, call, |call, access| {
-        let file_systems = context.file_systems(call, access)?;
-        let in_one = file_systems.iter().flat_map(|file_system| {
-            let root = context.at(call, access.clone(), file_system.clone(), "");
-            let place = format!("{}/{}", access.cluster.name, file_system.name);
-            lost_copies(&root, &place).unwrap_or_else(|error| vec![refused(place, &error)])
-        });
-        Ok(in_one.collect())
-    })
+pub(crate) fn examine(context: &Arc<Context>) -> Vec<Finding> {
+    let own = Arc::clone(context);
+    let look = move |call: &Call, access: &ClusterAccess| {
+        whole(&own.monitors.of(call, access), || in_file_systems(&own, call, access))
+    };
+    clusters(&context.clusters, Arc::new(look))
+}
+
+fn in_file_systems(context: &Context, call: &Call, access: &ClusterAccess) -> Result<Vec<Finding>> {
+    let file_systems = context.file_systems(call, access)?;
+    let in_one = file_systems.iter().flat_map(|file_system| {
+        let root = context.at(call, access.clone(), file_system.clone(), "");
+        let place = format!("{}/{}", access.cluster.name, file_system.name);
+        lost_copies(&root, &place).unwrap_or_else(|error| vec![refused(place, &error)])
+    });
+    Ok(in_one.collect())
 }
 
 fn lost_copies(root: &Fs<'_>, place: &str) -> Result<Vec<Finding>> {

@@ -66,7 +66,8 @@ pub(crate) struct Entry {
     /// The snapshot whose tree the volume is; it has no subvolume then.
     #[serde(rename = "shares", default, skip_serializing_if = "Option::is_none")]
     pub shares: Option<SnapshotPath>,
-    /// Of a snapshot: the path of its subvolume's root when it was taken.
+    /// Of a snapshot: the path of its subvolume's root when it was taken. Of a deleted volume whose name an
+    /// operator chose, and may use again: the path of its root.
     #[serde(rename = "path", default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// What topology chose for the volume; of a snapshot: for the volume that it was taken of.
@@ -113,8 +114,8 @@ impl Entry {
         Self { shares: Some(of), ..self }
     }
 
-    /// The same snapshot, of the subvolume whose root has this path.
-    pub fn taken_of(self, path: Option<String>) -> Self {
+    /// The same, of the subvolume whose root has this path.
+    pub fn with_path(self, path: Option<String>) -> Self {
         Self { path, ..self }
     }
 
@@ -136,6 +137,11 @@ impl Entry {
     /// When it got its state, in seconds since 1970.
     pub fn since(&self) -> u64 {
         self.since
+    }
+
+    /// Whether it has been in the making for so long that no request makes it any more.
+    pub fn is_abandoned(&self, after: Duration) -> bool {
+        self.state == State::Making && self.age() >= after
     }
 
     /// How long the volume has been in this state.

@@ -43,7 +43,7 @@ use std::sync::Arc;
 use self::context::{Context, Timing};
 use self::names::NAME;
 use self::node::Node;
-use self::parameters::Settings;
+use self::parameters::{Settings, refuse_own_flags};
 use super::{
     Backend, Fault, Finding, NodeDriver, Placement, PlacementRequest, Publisher, Served, Service, Snapshots,
     Traits, Volumes,
@@ -114,8 +114,8 @@ impl Backend for CephFs {
         faults.into_iter().map(|(_, fault)| fault).collect()
     }
 
-    fn examine(&self, call: &Call) -> Vec<Finding> {
-        examine::examine(&self.context, call)
+    fn examine(&self) -> Vec<Finding> {
+        examine::examine(&self.context)
     }
 
     fn topology(&self) -> Option<Map> {
@@ -149,7 +149,7 @@ impl Backend for CephFs {
                     "a CephFS volume cannot have the file system {fs_type:?}: leave the type out"
                 )))
             }
-            Access::Mount { .. } => Ok(()),
+            Access::Mount { flags, .. } => refuse_own_flags(flags),
         }
     }
 

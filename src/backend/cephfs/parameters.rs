@@ -136,20 +136,30 @@ pub(super) fn mounter_name(mounter: Mounter) -> &'static str {
 }
 
 /// What cephlet says itself to the kernel's client, and to libfuse.
-const KERNEL_OWN: [&str; 8] =
-    ["name", "secret", "secretfile", "key", "mon_addr", "mds_namespace", "fs", "fsid"];
+const KERNEL_OWN: [&str; 9] =
+    ["name", "secret", "secretfile", "key", "mon_addr", "mds_namespace", "fs", "fsid", "share"];
 const FUSE_OWN: [&str; 2] = ["fsname", "subtype"];
 
 /// Options for a client. Those that cephlet gives it are refused.
 fn mount_options(key: &str, value: &str, own: &[&str]) -> Result<Vec<String>> {
     let options: Vec<String> =
         value.split(',').map(str::trim).filter(|it| !it.is_empty()).map(str::to_string).collect();
-    match options.iter().find(|option| own.contains(&option.split('=').next().unwrap_or_default())) {
-        None => Ok(options),
-        Some(own) => Err(Error::invalid(format!(
-            "the parameter {key:?} has {:?}, which cephlet gives itself: leave it out",
-            own.split('=').next().unwrap_or_default()
-        ))),
+    refuse_own(&format!("the parameter {key:?}"), &options, own)?;
+    Ok(options)
+}
+
+/// Refuses the mount flags of a request that cephlet gives to one of the clients itself.
+pub(super) fn refuse_own_flags(flags: &[String]) -> Result<()> {
+    refuse_own("the list of mount flags", flags, &[&KERNEL_OWN[..], &FUSE_OWN].concat())
+}
+
+fn refuse_own(what: &str, options: &[String], own: &[&str]) -> Result<()> {
+    let mut names = options.iter().map(|option| option.split('=').next().unwrap_or_default());
+    match names.find(|name| own.contains(name)) {
+        None => Ok(()),
+        Some(own) => {
+            Err(Error::invalid(format!("{what} has {own:?}, which cephlet gives itself: leave it out")))
+        }
     }
 }
 
@@ -202,6 +212,7 @@ mod tests {
             ("mode", "778", "mode"),
             ("mode", "rwx", "mode"),
             ("kernelMountOptions", "name=admin", "\"name\""),
+            ("kernelMountOptions", "share", "\"share\""),
             ("fuseMountOptions", "noatime,fsname=a", "\"fsname\""),
             ("mounter", "nfs", "\"fuse\""),
             ("backingSnapshot", "yes", "backingSnapshot"),
@@ -209,6 +220,15 @@ mod tests {
             let error = parse(&[(key, value)]).unwrap_err();
             assert_eq!(error.kind(), Kind::InvalidArgument);
             assert!(error.message().contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn mount_flags_are_passed_on_unless_cephlet_gives_them_itself() {
+        refuse_own_flags(&["noatime".into(), "rasize=1".into()]).unwrap();
+        for flag in ["fsname=x", "mds_namespace=other", "share"] {
+            let refused = refuse_own_flags(&["noatime".into(), flag.into()]).unwrap_err();
+            assert!(refused.message().contains(flag.split('=').next().unwrap()), "{refused}");
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::backend::cephfs::context::{Context, Fs, may_exist};
 use crate::backend::cephfs::fence::shut_out_ended;
 use crate::backend::cephfs::names::is_plain;
 use crate::backend::cephfs::parameters::{Settings, mounter, mounter_name};
-use crate::backend::cephfs::volumes::find::{Found, existing, find};
+use crate::backend::cephfs::volumes::find::{Found, existing, find, is_replaced};
 use crate::backend::cephfs::volumes::share::why_read_only;
 use crate::backend::parameters::about_root;
 use crate::backend::{Publication, PublishedBy, Publisher, Unpublished};
@@ -99,6 +99,10 @@ pub(crate) fn publish(fs: &Fs<'_>, id: &VolumeId, mut wanted: NodePublication) -
 }
 
 fn unpublish(fs: &Fs<'_>, id: &VolumeId, node: Option<&str>) -> Result<Unpublished> {
+    if is_replaced(fs, id)? {
+        // The publications are those of the present subvolume.
+        return Ok(Unpublished::NoVolume);
+    }
     let is_meant = |lock: &PublicationLock| node.is_none_or(|node| node == lock.publication.node);
     let were_any = end_publications(fs, id, is_meant)?;
     match find(fs, id)? {

@@ -14,6 +14,7 @@ use crate::backend::cephfs::volumes::{copy, share};
 use crate::clusters::Cluster;
 use crate::dispatch::Call;
 use crate::error::Result;
+use crate::ids;
 use crate::jobs::{JobQueue, Requeue, try_each};
 use crate::secrets::Secrets;
 
@@ -66,20 +67,35 @@ fn sweep_entry(fs: &Fs<'_>, object: &str, entry: &Entry, present: &BTreeSet<Stri
     let (subvolume, taken) = object.split_once('@').map_or((object, None), |(of, taken)| (of, Some(taken)));
     match entry.state {
         State::Deleted if let Some(taken) = taken => snapshot::finish(fs, subvolume, taken),
+        State::Making if !entry.is_abandoned(fs.context.timing.abandoned) => Ok(()),
+        State::Making if let Some(taken) = taken => snapshot::remove_unfinished(fs, subvolume, taken),
+        State::Making => remove_unfinished(fs, object),
         State::Whole if let Some(of) = &entry.shares => match share::is_there(fs, of)? {
             true => Ok(()),
             false => forget(fs, object, subvolume),
         },
         State::Whole if !present.contains(subvolume) => forget(fs, object, subvolume),
         State::Deleted => finish(fs, object, entry),
-        State::Making if entry.age() < fs.context.timing.abandoned => Ok(()),
-        State::Making if entry.copy_of.is_some() => {
-            copy::remove_begun(fs, object, entry)?;
-            fs.index().remove(&fs.path(object))
-        }
-        State::Making => remove_unused(fs, object, entry),
         State::Whole => copy::tidy(fs, object, entry),
     }
+}
+
+/// Removes what a volume was to become, unless a request has taken it over since the index was read. Its name
+/// is claimed last: if that stands for it, nothing is missing but its state.
+fn remove_unfinished(fs: &Fs<'_>, object: &str) -> Result<()> {
+    let (path, tag) = (fs.path(object), &fs.context.identity.tag);
+    let is_abandoned = |entry: &Entry| entry.is_abandoned(fs.context.timing.abandoned);
+    let Some(entry) = fs.index().get(&path)?.filter(is_abandoned) else { return Ok(()) };
+    let key = ids::undrawn(object).and_then(ids::volume_key);
+    let claim = key.map_or(Ok(None), |key| fs.name(key).find())?;
+    if claim.is_some_and(|claim| claim.of == path) {
+        return fs.index().set(&path, &entry.become_state(State::Whole, tag));
+    }
+    if entry.copy_of.is_some() {
+        copy::remove_begun(fs, object, &entry)?;
+        return fs.index().remove(&path);
+    }
+    remove_unused(fs, object, &entry)
 }
 
 /// Removes the entry of a volume or a snapshot whose subvolume was removed by hand. Only the entry: should

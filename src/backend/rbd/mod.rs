@@ -140,8 +140,8 @@ impl Backend for Rbd {
         faults.into_iter().map(|(_, fault)| fault).collect()
     }
 
-    fn examine(&self, call: &Call) -> Vec<Finding> {
-        leftovers::examine(&self.context, call)
+    fn examine(&self) -> Vec<Finding> {
+        leftovers::examine(&self.context)
     }
 
     fn topology(&self) -> Option<Map> {

@@ -1,10 +1,10 @@
 //! What is wrong with volumes and with the storage, as this node sees them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, mpsc};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
+use crate::backend::within::{Look, found_within};
 use crate::backend::{Backend, Condition, Fault, Reason};
 use crate::dispatch::Call;
 use crate::error::Result;
@@ -17,7 +17,8 @@ const PATIENCE: Duration = Duration::from_millis(950);
 
 impl Operations {
     /// What is wrong with a volume on this node. Of a volume that is not in use here, which perhaps could not
-    /// be staged, and of storage on this node itself, the storage tells.
+    /// be staged, and of storage on this node itself, the storage tells. Unless the request names a path, all
+    /// paths are looked at.
     pub fn node_health(&self, call: &Call, request: &NodeVolumeHealth) -> Result<Condition> {
         let (id, backend) = request.volume.get()?;
         let volume = self.on_node(call, id, backend)?;
@@ -32,54 +33,38 @@ impl Operations {
             }
         }
         let Some(record) = record else { return Ok(None) };
-        let asked = [&request.publish_path, &request.staging_path];
-        let known = record.paths().find(|path| asked.iter().any(|asked| asked == path));
-        let Some(path) = known.or_else(|| record.paths().next()) else { return Ok(None) };
-        Ok(self.usage_at(&volume, path)?.condition)
+        let in_use = || record.uses.iter().filter(|it| !it.left_behind).map(|it| it.path.as_str());
+        let asked = [request.publish_path.as_str(), &request.staging_path];
+        let named: Vec<&str> = in_use().filter(|path| asked.contains(path)).collect();
+        let paths = if named.is_empty() { in_use().collect() } else { named };
+        let mut looks = paths.into_iter().map(|path| self.usage_at(&volume, path).map(|it| it.condition));
+        looks.find(|found| !matches!(found, Ok(None))).unwrap_or(Ok(None))
     }
 
     /// What is wrong with the storage, as this node reaches it; each reason once.
     pub fn storage_health(&self) -> Vec<Fault> {
-        let look = |backend: &Arc<dyn Backend>| -> Look {
+        let look = |backend: &Arc<dyn Backend>| -> Look<Vec<Fault>> {
             let backend = Arc::clone(backend);
             // Not the caller's call: a look that hangs would keep what that holds.
             let look = move || backend.storage_faults(&Call::internal("NodeGetStorageHealth"));
             Box::new(look)
         };
-        found_within(PATIENCE, self.backends.iter().map(|backend| (backend.name(), look(backend))))
+        faults_within(PATIENCE, self.backends.iter().map(|backend| (backend.name(), look(backend))))
     }
 }
 
-/// A look at the storage of a backend.
-type Look = Box<dyn FnOnce() -> Vec<Fault> + Send>;
-
-/// What looks find that take no longer than `patience`, each reason once. A look that takes longer goes on in
-/// its thread, and its backend counts as silent.
-fn found_within(patience: Duration, looks: impl Iterator<Item = (&'static str, Look)>) -> Vec<Fault> {
-    let until = Instant::now() + patience;
-    let (sender, answers) = mpsc::channel();
-    let mut silent = BTreeSet::new();
-    for (name, look) in looks {
-        silent.insert(name);
-        let sender = sender.clone();
-        // The receiver of a late answer is gone.
-        let look = move || drop(sender.send((name, look())));
-        if let Err(error) = thread::Builder::new().name("storage".into()).spawn(look) {
-            log::warn!("the storage of backend {name:?} cannot be looked at: {error}");
-        }
-    }
-    drop(sender);
-    let mut faults = Vec::new();
-    while let Ok((name, found)) = answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
-        silent.remove(name);
-        faults.extend(found);
-    }
+/// What looks find that take no longer than `patience`, each reason once. A backend whose look takes longer
+/// counts as silent.
+fn faults_within(
+    patience: Duration,
+    looks: impl Iterator<Item = (&'static str, Look<Vec<Fault>>)>,
+) -> Vec<Fault> {
     let late = |name| {
         let detail = format!("the storage of backend {name:?} has not answered within a second");
-        Fault::new(Reason::StorageSilent, detail)
+        vec![Fault::new(Reason::StorageSilent, detail)]
     };
-    faults.extend(silent.into_iter().map(late));
-    by_reason(faults)
+    let found = found_within(patience, looks).into_iter();
+    by_reason(found.flat_map(|(name, faults)| faults.unwrap_or_else(|| late(name))).collect())
 }
 
 /// One fault for each reason, with all details.
@@ -94,6 +79,8 @@ fn by_reason(faults: Vec<Fault>) -> Vec<Fault> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
 
     #[test]
@@ -112,20 +99,20 @@ mod tests {
 
     #[test]
     fn every_look_is_awaited_that_ends_in_time() {
-        let look = |reason: Reason| -> Look { Box::new(move || vec![reason.into()]) };
+        let look = |reason: Reason| -> Look<Vec<Fault>> { Box::new(move || vec![reason.into()]) };
         let looks = [("a", look(Reason::LocalDiskFailed)), ("b", look(Reason::MonitorsMissing))];
-        let told = found_within(Duration::from_secs(300), looks.into_iter());
+        let told = faults_within(Duration::from_secs(300), looks.into_iter());
         assert_eq!(told, [Reason::LocalDiskFailed, Reason::MonitorsMissing].map(Fault::from));
     }
 
     #[test]
     fn a_look_that_hangs_is_told_and_not_awaited() {
         let (held, gate) = mpsc::channel::<()>();
-        let hang: Look = Box::new(move || {
+        let hang: Look<_> = Box::new(move || {
             let _ = gate.recv();
             Vec::new()
         });
-        let told = found_within(Duration::from_millis(1), [("slow", hang)].into_iter());
+        let told = faults_within(Duration::from_millis(1), [("slow", hang)].into_iter());
         assert_eq!(told.iter().map(|fault| fault.reason).collect::<Vec<_>>(), [Reason::StorageSilent]);
         assert!(told[0].detail.contains("\"slow\""), "{told:?}");
         drop(held);

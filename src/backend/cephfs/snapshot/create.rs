@@ -1,10 +1,12 @@
 //! Taking a snapshot.
 //!
 //! The request's name is [claimed](crate::backend::ceph::claim) before the snapshot is taken, for one
-//! subvolume and one snapshot, whose name is drawn. A repeated request finds that snapshot.
+//! subvolume and one snapshot, whose name is drawn. A repeated request finds that snapshot. If it is not
+//! repeated, the entry *making*, which is written first, lets the sweep remove what was taken.
 
 use crate::backend::ceph::claim::Description;
 use crate::backend::cephfs::context::Fs;
+use crate::backend::cephfs::index::State;
 use crate::backend::cephfs::names;
 use crate::backend::cephfs::snapshot::find::{Taken, find as find_taken, new_entry};
 use crate::backend::cephfs::volumes::{find, share};
@@ -28,6 +30,7 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewSnapshot) -> Result<Snapshot> {
     };
     let placed = found.entry.map(|entry| entry.placed).unwrap_or_default();
     let entry = new_entry(fs, Some(&found.subvolume)).placed(placed);
+    fs.index().set(&path, &entry.become_state(State::Making, &fs.context.identity.tag))?;
     let taken = fs.subvolumes().take_snapshot(subvolume, &snapshot);
     taken.map_err(|error| name.give_back_after(&share, error))?;
     fs.index().set(&path, &entry)?;

@@ -6,7 +6,7 @@ use crate::backend::Deleted;
 use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::index::State;
 use crate::backend::cephfs::names;
-use crate::backend::cephfs::snapshot::find::new_entry;
+use crate::backend::cephfs::snapshot::find::{Taken, new_entry};
 use crate::backend::cephfs::subvolumes::SnapshotRemoved;
 use crate::backend::cephfs::volumes::{delete, share};
 use crate::error::Result;
@@ -34,6 +34,18 @@ pub(crate) fn delete(fs: &Fs<'_>, id: &SnapshotId) -> Result<Deleted> {
         (None, _) => {}
     }
     Ok(if is_known { Deleted::Gone } else { Deleted::Absent })
+}
+
+/// Removes a snapshot that no request has asked for since it was begun.
+pub(crate) fn remove_unfinished(fs: &Fs<'_>, subvolume: &str, snapshot: &str) -> Result<()> {
+    let entry = fs.index().get(&fs.snapshot_path(subvolume, snapshot))?;
+    let entry = entry.filter(|entry| entry.is_abandoned(fs.context.timing.abandoned));
+    match entry.zip(names::in_snapshot(snapshot)) {
+        Some((entry, key_and_drawn)) => {
+            delete(fs, &Taken::from(&entry).snapshot(fs, subvolume, key_and_drawn).id).map(drop)
+        }
+        None => Ok(()),
+    }
 }
 
 /// Removes a snapshot that is marked as deleted, and its entry. It stays, for the sweep, while volumes share

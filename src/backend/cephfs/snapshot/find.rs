@@ -50,10 +50,11 @@ impl Taken {
 /// The entry of a new snapshot of this subvolume, which may have been retained only.
 pub(crate) fn new_entry(fs: &Fs<'_>, of: Option<&Subvolume>) -> Entry {
     let size = of.and_then(|of| of.size).unwrap_or_default();
-    Entry::new(State::Whole, &fs.context.identity.tag, size, None).taken_of(of.map(|of| of.path.clone()))
+    Entry::new(State::Whole, &fs.context.identity.tag, size, None).with_path(of.map(|of| of.path.clone()))
 }
 
-/// The snapshot of this subvolume with this `KEY-R`. If its entry was lost, it is written again.
+/// The snapshot of this subvolume with this `KEY-R`. If its entry was lost, or not written to the end, it is
+/// written again.
 pub(crate) fn find(fs: &Fs<'_>, subvolume: &str, key_and_drawn: &str) -> Result<Option<Taken>> {
     let snapshot = names::snapshot(key_and_drawn);
     let path = fs.snapshot_path(subvolume, &snapshot);
@@ -64,13 +65,11 @@ pub(crate) fn find(fs: &Fs<'_>, subvolume: &str, key_and_drawn: &str) -> Result<
         return Ok(None);
     }
     let entry = match known {
-        Some(entry) => entry,
-        None => {
-            let entry = new_entry(fs, fs.subvolumes().info(subvolume)?.as_ref());
-            fs.index().set(&path, &entry)?;
-            entry
-        }
+        Some(entry) if entry.state == State::Whole => return Ok(Some(Taken::from(&entry))),
+        Some(entry) => entry.become_state(State::Whole, &fs.context.identity.tag),
+        None => new_entry(fs, fs.subvolumes().info(subvolume)?.as_ref()),
     };
+    fs.index().set(&path, &entry)?;
     Ok(Some(Taken::from(&entry)))
 }
 

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::ids::{SnapshotId, VolumeId};
 use crate::secrets::Secrets;
 
-pub(super) use self::delete::finish;
+pub(super) use self::delete::{finish, remove_unfinished};
 use self::find::find;
 pub(super) use self::find::{existing, is_whole};
 

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::snapshots::snap_name;
-use super::{Subvolumes, is_absent, is_wrong_pool, lacks_group, wrong_pool};
+use super::{Subvolumes, is_absent, is_only_retained, is_wrong_pool, lacks_group, lacks_module, wrong_pool};
 use crate::backend::ceph::read;
 use crate::error::Result;
 use crate::exec::Class;
@@ -44,7 +44,7 @@ pub(crate) enum CloneState {
     Complete,
     /// Broken off; in the manager's words.
     Failed(String),
-    /// There is no such subvolume.
+    /// There is no such subvolume, or only its snapshots are left.
     Absent,
 }
 
@@ -75,8 +75,11 @@ impl Subvolumes<'_> {
         match self.manager.ask(Class::Question, "fs clone status", arguments) {
             Ok(printed) => Ok(read::<CloneStatus>("ceph fs clone status", &printed)?.status.into()),
             Err(failure) if is_absent(&failure) => Ok(CloneState::Absent),
-            // It is a subvolume, and no clone: it was one before the manager forgot that.
-            Err(failure) if failure.status() == Some(libc::EOPNOTSUPP) => Ok(CloneState::Complete),
+            Err(failure) if is_only_retained(&failure) => Ok(CloneState::Absent),
+            // The manager died before it wrote that this is a clone.
+            Err(failure) if failure.status() == Some(libc::EOPNOTSUPP) && !lacks_module(&failure) => {
+                Ok(CloneState::Failed("it is no clone".to_string()))
+            }
             Err(failure) => Err(self.error(failure, "look how far the copy is to", name)),
         }
     }
@@ -96,7 +99,7 @@ impl Subvolumes<'_> {
 
     /// Removes a clone that is not complete, and that nothing is copied to any more.
     pub fn remove_unfinished(&self, name: &str) -> Result<()> {
-        self.remove_with("force", name)
+        self.remove_with(Some("force"), name)
     }
 }
 

@@ -7,7 +7,8 @@
 //!   of the old form, without an id of its own.
 //! - `rm` succeeds while clients have the subvolume mounted. Told to retain snapshots, it removes the data
 //!   and keeps them; without any it removes the subvolume, and so does the removal of the last snapshot.
-//! - `resize --no_shrink` refuses only sizes below the used one.
+//! - Subvolumes of the old forms, which retain no snapshots, are only removed without them.
+//! - `resize --no_shrink` refuses sizes below the used one, even the present size, and no others.
 
 mod clones;
 mod snapshots;
@@ -176,13 +177,20 @@ impl Subvolumes<'_> {
 
     /// Removes a subvolume, with the data of all its files. Its snapshots stay. An absent one is no error.
     pub fn remove(&self, name: &str) -> Result<()> {
-        self.remove_with("retain_snapshots", name)
+        self.remove_with(Some("retain_snapshots"), name)
     }
 
-    fn remove_with(&self, flag: &'static str, name: &str) -> Result<()> {
-        match self.of_one(Class::Change, "fs subvolume rm", name, [(flag, true.into())]) {
+    fn remove_with(&self, flag: Option<&'static str>, name: &str) -> Result<()> {
+        let flags = flag.map(|flag| (flag, true.into()));
+        match self.of_one(Class::Change, "fs subvolume rm", name, flags) {
             Ok(_) => Ok(()),
             Err(failure) if is_absent(&failure) => Ok(()),
+            Err(failure) if failure.says("does not support snapshot retention") => {
+                self.remove_with(None, name)
+            }
+            Err(failure) if failure.status() == Some(libc::ENOTEMPTY) => {
+                Err(Error::needed_by(&self.snapshots(name)?.iter().map(String::as_str).collect::<Vec<_>>()))
+            }
             Err(failure) => Err(self.error(failure, "remove", name)),
         }
     }
@@ -210,8 +218,7 @@ impl Subvolumes<'_> {
 
     /// Sets the quota; the caller has checked that it does not get smaller. False: the subvolume is absent.
     pub fn resize(&self, name: &str, size: u64) -> Result<bool> {
-        let arguments = [("new_size", Value::from(size)), ("no_shrink", true.into())];
-        match self.of_one(Class::Change, "fs subvolume resize", name, arguments) {
+        match self.of_one(Class::Change, "fs subvolume resize", name, [("new_size", size.into())]) {
             Ok(_) => Ok(true),
             Err(failure) if is_absent(&failure) => Ok(false),
             Err(failure) => Err(self.error(failure, "resize", name)),
@@ -291,6 +298,10 @@ fn lacks_module(failure: &Failure) -> bool {
 
 fn is_absent(failure: &Failure) -> bool {
     failure.status() == Some(libc::ENOENT) && failure.says("does not exist")
+}
+
+fn is_only_retained(failure: &Failure) -> bool {
+    failure.status() == Some(libc::ENOENT) && failure.says("has only snapshots retained")
 }
 
 fn lacks_group(failure: &Failure) -> bool {

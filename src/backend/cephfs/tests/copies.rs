@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::disk::Disk;
 use super::fake::{FakeFs, Fault, MOST_SNAPSHOTS};
 use super::{FAULTS, MIB, controller, create, delete, insist, listed, sweep_all, try_sweep, wanted};
 use crate::backend::cephfs::context::Context;
@@ -188,10 +189,10 @@ fn a_volume_with_as_many_snapshots_as_it_can_have_is_told_so() {
 #[test]
 fn a_copy_that_its_manager_has_lost_is_made_anew() {
     let cluster = FakeFs::default();
-    let ours = controller(&cluster, ONE);
+    let ours = Arc::new(controller(&cluster, ONE));
     let source = create(&ours, "source", 8).unwrap().id;
     let new = copy_of("copy", Origin::Volume(source));
-    cluster.lose_clone();
+    cluster.break_clone(Disk { is_lost: true, ..Disk::default() });
     let lost = make(&ours, &new).unwrap_err();
     assert!(lost.kind() == Kind::Unavailable && lost.message().contains("the manager died"), "{lost}");
     assert_eq!(cluster.snapshots(), [""; 0], "nothing is copied from it");
@@ -200,7 +201,7 @@ fn a_copy_that_its_manager_has_lost_is_made_anew() {
     let refused = try_sweep(&ours).unwrap_err();
     assert!(refused.message().contains("remove its directory /volumes/csi/csi-vol-copy-"), "{refused}");
     let found = || {
-        let mut found = examine(&ours, &call()).into_iter();
+        let mut found = examine(&ours).into_iter();
         found.any(|it| it.name.starts_with("CopyLeft:main/cephfs/csi/csi-vol-copy-"))
     };
     assert!(found());
@@ -209,4 +210,34 @@ fn a_copy_that_its_manager_has_lost_is_made_anew() {
     sweep_all(&ours);
     delete(&ours, &made.id).unwrap();
     assert_eq!((listed(&ours).len(), cluster.subvolumes().len()), (1, 1));
+}
+
+/// Nothing was copied to it.
+#[test]
+fn a_clone_that_its_manager_has_half_made_is_made_again() {
+    let cluster = FakeFs::default();
+    let ours = controller(&cluster, ONE);
+    let source = create(&ours, "source", 8).unwrap().id;
+    cluster.break_clone(Disk { is_old: true, ..Disk::default() });
+    let made = make(&ours, &copy_of("copy", Origin::Volume(source))).unwrap();
+    let path = format!("csi/{}", made.id.object);
+    assert!(cluster.subvolumes().contains(&(path, 16 * MIB)), "{:?}", cluster.subvolumes());
+    assert!(!cluster.is_old(&made.id.object), "UNSAFE: an empty subvolume is answered");
+}
+
+#[test]
+fn a_snapshot_that_is_not_asked_for_again_is_swept() {
+    for (fault, step) in FAULTS.into_iter().flat_map(|fault| (1..STEPS).map(move |step| (fault, step))) {
+        let cluster = FakeFs::default();
+        let source = create(&controller(&cluster, ONE), "a", 8).unwrap().id;
+        cluster.fail_at(step, fault);
+        if take(&controller(&cluster, ONE), &source, "s").is_ok() {
+            continue;
+        }
+        cluster.restart();
+        let ours = controller(&cluster, ONE);
+        let is_answered = snapshots(&ours).len();
+        sweep_all(&ours);
+        assert_eq!(cluster.snapshots().len(), is_answered, "{fault:?} at step {step}");
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::fake::MOST_SNAPSHOTS;
+use crate::backend::ceph::monitor::Command;
 
 /// A subvolume.
 #[derive(Default)]
@@ -18,9 +19,22 @@ pub(super) struct Disk {
     pub looks_left: usize,
     /// The manager died when it began this clone.
     pub is_lost: bool,
+    /// It is of an old form: it was made by hand, or its manager died before it wrote what it is.
+    pub is_old: bool,
 }
 
 impl Disk {
+    /// Refuses to retain the snapshots of what is of an old form.
+    pub fn refuse_retention(&self, command: &Command) -> Result<(), (i32, String)> {
+        match self.is_old && command.iter().any(|(key, _)| *key == "retain_snapshots") {
+            true => {
+                let text = "Error EINVAL: subvolume does not support snapshot retention on delete";
+                Err((libc::EINVAL, text.into()))
+            }
+            false => Ok(()),
+        }
+    }
+
     pub fn carry_out(
         &mut self,
         prefix: &str,
@@ -55,6 +69,9 @@ impl Disk {
             "fs subvolume snapshot info" | "fs subvolume snapshot rm" => absent("snapshot"),
             "fs subvolume snapshot ls" => {
                 Ok(self.snapshots.iter().map(|name| json!({ "name": name })).collect())
+            }
+            "fs clone status" if self.is_old => {
+                Err((libc::EOPNOTSUPP, "Error ENOTSUP: operation 'clone-status' is not allowed".into()))
             }
             "fs clone status" if self.is_lost => Ok(json!({"status": {"state": "pending"}})),
             "fs clone status" => {

@@ -52,8 +52,8 @@ struct State {
     is_dead: bool,
     /// How many more times the manager says that its module is not loaded.
     loads_left: usize,
-    /// Whether the manager dies in the next clone.
-    loses_clone: bool,
+    /// What becomes of the next clone, if its manager dies.
+    broken_clone: Option<Disk>,
     servers: Servers,
     /// What another controller does before a step.
     other: Option<(usize, Other)>,
@@ -82,9 +82,19 @@ impl FakeFs {
         self.0.lock().loads_left = loads_left;
     }
 
-    /// Lets the manager die when it begins the next clone.
-    pub fn lose_clone(&self) {
-        self.0.lock().loses_clone = true;
+    /// Lets the manager die when it begins the next clone, which is like this then.
+    pub fn break_clone(&self, left: Disk) {
+        self.0.lock().broken_clone = Some(left);
+    }
+
+    /// Makes a subvolume by hand, or anew one of which only the snapshots are left.
+    pub fn make_by_hand(&self, path: &str, is_old: bool) -> String {
+        let mut state = self.0.lock();
+        state.count += 1;
+        let uuid = format!("uuid-{}", state.count);
+        let disk = state.subvolumes.entry(path.to_string()).or_default();
+        (disk.is_retained, disk.is_old, disk.uuid) = (false, is_old, uuid.clone());
+        uuid
     }
 
     /// These clients mount all subvolumes: their numbers and the names of their hosts.
@@ -139,6 +149,11 @@ impl FakeFs {
     /// Removes all subvolumes by hand, with their snapshots.
     pub fn remove_by_hand(&self) {
         self.0.lock().subvolumes.clear();
+    }
+
+    /// Whether a subvolume of the group `csi` is of an old form.
+    pub fn is_old(&self, name: &str) -> bool {
+        self.0.lock().subvolumes.get(&format!("csi/{name}")).is_some_and(|disk| disk.is_old)
     }
 
     /// Removes by hand what a manager has lost.
@@ -249,6 +264,7 @@ impl State {
                 if (disk.is_lost || disk.looks_left > 0) && prefix != "fs clone status" {
                     return Err((libc::EAGAIN, "Error EAGAIN: is not ready for operation".into()));
                 }
+                disk.refuse_retention(command)?;
                 let answer = disk.carry_out(prefix, (&group, &name), text(command, "snap_name"), &number)?;
                 let is_gone = disk.is_retained && disk.snapshots.is_empty();
                 if is_gone {
@@ -271,8 +287,9 @@ impl State {
         }
         self.count += 1;
         let uuid = format!("uuid-{}", self.count);
-        let is_lost = std::mem::take(&mut self.loses_clone);
-        self.subvolumes.insert(target, Disk { size, uuid, looks_left: 2, is_lost, ..Disk::default() });
+        let left = self.broken_clone.take();
+        let disk = left.unwrap_or(Disk { size, uuid, looks_left: 2, ..Disk::default() });
+        self.subvolumes.insert(target, disk);
         Ok(Value::Null)
     }
 }

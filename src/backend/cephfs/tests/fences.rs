@@ -8,7 +8,7 @@ const LOST: (u64, &str) = (41, "cephlet/n1");
 const OTHER: (u64, &str) = (42, "cephlet/n2");
 const STRANGER: (u64, &str) = (43, "admins-host");
 
-fn unpublish(context: &Context, id: &VolumeId, node: &str) -> Result<Unpublished> {
+pub(super) fn unpublish(context: &Context, id: &VolumeId, node: &str) -> Result<Unpublished> {
     context.unpublish(&call(), id, Some(node), &Secrets::default())
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod by_hand;
 mod copies;
 mod disk;
 mod fake;

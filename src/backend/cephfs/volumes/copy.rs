@@ -91,7 +91,7 @@ pub(crate) fn make(fs: &Fs<'_>, object: &str, entry: &Entry, pool: Option<&str>)
     let timing = &fs.context.timing;
     let new = NewClone { group, source: subvolume, snapshot, pool };
     let what = format!("copy {subvolume}@{snapshot} to {object}");
-    let mut copy = Copy { fs, object, entry, new, what, shown: String::new(), is_second: false, lost: None };
+    let mut copy = Copy { fs, object, entry, new, what, shown: String::new(), is_second: false };
     let what = format!("the manager to {}", copy.what);
     // A manager that dies never answers. The next look asks its successor, until the client's deadline.
     let patient =
@@ -117,8 +117,6 @@ struct Copy<'a> {
     shown: String,
     /// Whether the first attempt has failed.
     is_second: bool,
-    /// Since when no manager knows of the clone.
-    lost: Option<Instant>,
 }
 
 impl Copy<'_> {
@@ -144,7 +142,7 @@ impl Copy<'_> {
     }
 
     fn show(&mut self, state: &str) {
-        self.lost = None;
+        self.fs.context.lost_copies.forget(&self.fs.path(self.object));
         if self.shown != state {
             log::info!("{}: {state}", self.what);
             self.shown = state.to_string();
@@ -153,12 +151,13 @@ impl Copy<'_> {
 
     /// The next attempt of the request takes another name. Should the manager come to this clone after all,
     /// the sweep removes it.
-    fn give_up_if_lost(&mut self) -> Result<()> {
-        let (fs, object, entry) = (self.fs, self.object, self.entry);
-        if self.lost.get_or_insert_with(Instant::now).elapsed() < fs.context.timing.lost_copy {
+    fn give_up_if_lost(&self) -> Result<()> {
+        let (fs, entry, path) = (self.fs, self.entry, self.fs.path(self.object));
+        let since = fs.context.lost_copies.get_or_ask(path.clone(), || Ok(Instant::now()))?;
+        if since.elapsed() < fs.context.timing.lost_copy {
             return Ok(());
         }
-        fs.index().set(&fs.path(object), &entry.become_state(State::Deleted, &fs.context.identity.tag))?;
+        fs.index().set(&path, &entry.become_state(State::Deleted, &fs.context.identity.tag))?;
         remove_transient(fs, entry)?;
         Err(Error::unavailable(
             "the manager died when it began to copy, and its successor does not know of the copy: try again",
@@ -170,9 +169,14 @@ fn begin(fs: &Fs<'_>, object: &str, new: NewClone<'_>) -> Result<()> {
     if names::tag_of_transient(new.snapshot).is_some() {
         fs.in_group(new.group).subvolumes().take_snapshot(new.source, new.snapshot)?;
     }
-    match fs.subvolumes().begin_clone(object, new)? {
+    let mut begun = fs.subvolumes().begin_clone(object, new)?;
+    if begun == Begun::NoGroup {
+        fs.subvolumes().ensure_group()?;
+        begun = fs.subvolumes().begin_clone(object, new)?;
+    }
+    match begun {
         Begun::Yes | Begun::NotYet => Ok(()),
-        Begun::NoGroup => fs.subvolumes().ensure_group(),
+        Begun::NoGroup => Err(Error::not_found("the group of its source was removed")),
         // Another controller that has taken the entry over may have finished the copy, and tidied up.
         Begun::NoSource => match fs.subvolumes().clone_state(object)? {
             CloneState::Absent => Err(Error::not_found("its source was deleted meanwhile")),

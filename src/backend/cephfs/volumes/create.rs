@@ -153,11 +153,16 @@ fn find_made(fs: &Fs<'_>, object: &str, new: &NewVolume, placed: &Placed) -> Res
     // Others may have finished and deleted it since: the subvolume itself tells.
     let Some(size) = size_of_present(fs, object, known.as_ref())? else { return Ok(None) };
     let tag = &fs.context.identity.tag;
-    let request =
-        || Some(CreationRequest::new(new, Some(FS_TYPE.to_string()))).filter(|_| new.size.admits(size));
-    let entry = known.map(|entry| entry.become_state(State::Whole, tag));
-    let entry =
-        entry.unwrap_or_else(|| Entry::new(State::Whole, tag, size, request()).placed(placed.clone()));
+    let entry = match known {
+        Some(entry) => entry.become_state(State::Whole, tag),
+        None if !new.size.admits(size) => {
+            return Err(Error::already_exists(format!("it exists: it has {size} bytes")));
+        }
+        None => {
+            let request = CreationRequest::new(new, Some(FS_TYPE.to_string()));
+            Entry::new(State::Whole, tag, size, Some(request)).placed(placed.clone())
+        }
+    };
     fs.index().set(&path, &entry)?;
     match size_of_present(fs, object, Some(&entry))? {
         Some(_) => Ok(Some(entry)),

@@ -13,7 +13,7 @@ use crate::backend::cephfs::clients;
 use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::volumes::copy;
-use crate::backend::cephfs::volumes::find::find;
+use crate::backend::cephfs::volumes::find::{find, is_replaced};
 use crate::backend::cephfs::volumes::share;
 use crate::backend::types::Deleted;
 use crate::error::{Error, Result};
@@ -23,27 +23,30 @@ use crate::ids::{self, VolumeId};
 pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId, snapshots_may_outlive: bool) -> Result<Deleted> {
     let path = fs.path(&id.object);
     let (target, deleter) = (LockTarget::Subvolume(&path), fs.deleter());
+    if is_replaced(fs, id)? {
+        // Lock and entry are those of the present subvolume.
+        return Ok(Deleted::Absent);
+    }
     if let Some(entry) = fs.index().get(&path)?.filter(|entry| entry.state == State::Deleted) {
         return finish(fs, &id.object, &entry).map(|()| Deleted::Gone);
     }
-    let holders = match deleter.acquire(target, &format!("volume {id}"))? {
-        Acquired::Locked(_) => None,
-        Acquired::Published(holders) => Some(holders),
+    let lock = match deleter.acquire(target, &format!("volume {id}"))? {
+        Acquired::Locked(lock) => Ok(lock),
+        Acquired::Published(holders) => Err(holders),
         Acquired::HeldElsewhere => return Err(deleter.held_elsewhere()),
     };
     let found = find(fs, id).inspect_err(|_| deleter.release(target, &format!("volume {id}")))?;
-    match (found, holders) {
+    match (found, lock) {
         // Taking the lock has made its object.
         (None, _) => deleter.locks.remove_lockable(target).map(|()| Deleted::Absent),
-        (Some(_), Some(holders)) => Err(is_published(&holders)),
-        (Some(found), None) => {
+        (Some(_), Err(holders)) => Err(is_published(&holders)),
+        (Some(found), Ok(lock)) => {
             let unused = await_unmounted(fs, found.own_path())
                 .and_then(|()| if snapshots_may_outlive { Ok(()) } else { refuse_snapshots(fs, &id.object) });
-            unused.inspect_err(|_| deleter.release(target, &format!("volume {id}")))?;
-            let size = found.subvolume.size.unwrap_or_default();
-            let entry =
-                found.entry.unwrap_or_else(|| Entry::new(State::Whole, &fs.context.identity.tag, size, None));
-            remove_unused(fs, &id.object, &entry).map(|()| Deleted::Gone)
+            let in_time = unused.and_then(|()| lock.call(fs.call));
+            let call = in_time.inspect_err(|_| deleter.release(target, &format!("volume {id}")))?;
+            remove_unused(&fs.within_call(&call), &id.object, &found.into_entry(fs, id))
+                .map(|()| Deleted::Gone)
         }
     }
 }
@@ -77,30 +80,39 @@ pub(crate) fn remove_unused(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<
 }
 
 /// Removes a subvolume whose entry says *deleted*, and then its lock, its claim, what was made only for its
-/// copy, and its entry. The entry stays while snapshots retain the subvolume. A volume that shares a snapshot
-/// has no subvolume.
+/// copy, and its entry. The entry of a name that is never used again stays while snapshots retain the
+/// subvolume. A volume that shares a snapshot has no subvolume.
 pub(crate) fn finish(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
     let (path, key) = (fs.path(object), ids::undrawn(object).and_then(ids::volume_key));
-    let claim = key.map(|key| fs.name(key).find()).transpose()?.flatten();
-    let claim: Option<Claim> = claim.filter(|claim| claim.of == path);
-    let (is_retained, index) = match entry.shares {
-        Some(_) => (false, fs.index()),
+    let find_claim = || key.map_or(Ok(None), |key| fs.name(key).find());
+    let (claim, index): (Option<Claim>, _) = (find_claim()?.filter(|claim| claim.of == path), fs.index());
+    let is_retained = match entry.shares {
+        Some(_) => false,
+        None if is_made_anew(fs, object, entry)? => return index.remove(&path),
         None => {
             match entry.copy_of {
                 Some(_) => copy::remove_begun(fs, object, entry)?,
                 None => fs.subvolumes().remove(object)?,
             }
-            (fs.subvolumes().is_retained(object)?, fs.index())
+            entry.path.is_none() && fs.subvolumes().is_retained(object)?
         }
     };
     index.0.remove_lockable(LockTarget::Subvolume(&path))?;
-    if let (Some(claim), Some(key)) = (claim, key) {
+    // A request with the name may have released the claim meanwhile, and have made another one.
+    if let (Some(claim), Some(key)) = (claim, key)
+        && find_claim()?.is_some_and(|now| now.is_as(&claim))
+    {
         fs.name(key).give_back(&claim)?;
     }
-    let is_tidy = copy::remove_transient(fs, entry)?;
-    if is_retained || !is_tidy {
+    if is_retained || !copy::remove_transient(fs, entry)? {
         return Ok(());
     }
     index.remove(&path)?;
     entry.shares.as_ref().map_or(Ok(()), |of| share::let_go(fs, of))
+}
+
+/// Whether an operator has made a subvolume of the name anew.
+fn is_made_anew(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<bool> {
+    let Some(path) = &entry.path else { return Ok(false) };
+    Ok(fs.subvolumes().info(object)?.is_some_and(|present| present.path != *path))
 }

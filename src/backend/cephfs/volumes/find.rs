@@ -100,6 +100,14 @@ pub(crate) fn existing(fs: &Fs<'_>, id: &VolumeId) -> Result<Found> {
     })
 }
 
+/// Whether the subvolume of this name is another one than the ID means.
+pub(crate) fn is_replaced(fs: &Fs<'_>, id: &VolumeId) -> Result<bool> {
+    if id.incarnation.is_none() || !may_exist(id) {
+        return Ok(false);
+    }
+    Ok(fs.subvolumes().info(&id.object)?.is_some_and(|present| !means(id, &present)))
+}
+
 /// Whether the ID means this subvolume. One of the old form has no id of its own, so only its name tells.
 fn means(id: &VolumeId, subvolume: &Subvolume) -> bool {
     subvolume.uuid.as_ref().map_or(id.incarnation.is_none(), |uuid| id.means(uuid))
@@ -124,6 +132,15 @@ pub(crate) fn volume(fs: &Fs<'_>, object: &str, entry: &Entry) -> Volume {
 }
 
 impl Found {
+    /// The entry of the volume. That of an operator's subvolume has the path of its root, which tells it from
+    /// a later subvolume of the name.
+    pub fn into_entry(self, fs: &Fs<'_>, id: &VolumeId) -> Entry {
+        let Subvolume { size, path, .. } = self.subvolume;
+        let new = || Entry::new(State::Whole, &fs.context.identity.tag, size.unwrap_or_default(), None);
+        let entry = self.entry.unwrap_or_else(new);
+        if is_drawn(id) { entry } else { entry.with_path(Some(path)) }
+    }
+
     /// The path that clients of this volume mount. None for the tree of a snapshot: its clients mount the
     /// whole file system, and the path is that of the snapshot's source.
     pub fn own_path(&self) -> Option<&str> {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::backend::Finding;
-use crate::backend::ceph::{PoolRef, examine};
+use crate::backend::ceph::{ClusterAccess, PoolRef, examine};
 use crate::backend::finding::{COPY_LEFT, DELETED_STAYS};
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::internal;
@@ -17,19 +17,25 @@ use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 
 /// The findings in all clusters that answer.
-pub(crate) fn examine(context: &Arc<Context>, call: &Call) -> Vec<Finding> {
-    examine::clusters(&context.clusters, context.tool.monitors(), call, |call, access| {
-        let mut found = Vec::new();
-        for at in context.memory.locations.of_cluster(&context.question(call), &access.cluster)? {
-            match leftovers(context, &context.pool(call, &at)) {
-                Ok(left) => found.extend(left),
-                // Each further pool of a cluster that does not answer would take as long again.
-                Err(error) if matches!(error.kind(), Kind::Unavailable | Kind::Timeout) => return Err(error),
-                Err(error) => found.push(examine::refused(path(&at, ""), &error)),
-            }
+pub(crate) fn examine(context: &Arc<Context>) -> Vec<Finding> {
+    let own = Arc::clone(context);
+    let look = move |call: &Call, access: &ClusterAccess| {
+        examine::whole(&own.tool.monitors().of(call, access), || in_pools(&own, call, access))
+    };
+    examine::clusters(&context.clusters, Arc::new(look))
+}
+
+fn in_pools(context: &Arc<Context>, call: &Call, access: &ClusterAccess) -> Result<Vec<Finding>> {
+    let mut found = Vec::new();
+    for at in context.memory.locations.of_cluster(&context.question(call), &access.cluster)? {
+        match leftovers(context, &context.pool(call, &at)) {
+            Ok(left) => found.extend(left),
+            // Each further pool of a cluster that does not answer would take as long again.
+            Err(error) if matches!(error.kind(), Kind::Unavailable | Kind::Timeout) => return Err(error),
+            Err(error) => found.push(examine::refused(path(&at, ""), &error)),
         }
-        Ok(found)
-    })
+    }
+    Ok(found)
 }
 
 /// `CLUSTER/POOL[/NAMESPACE][/IMAGE]`
