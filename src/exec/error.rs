@@ -184,17 +184,7 @@ impl fmt::Display for CommandError {
             Why::Died => {
                 write!(f, "the session with Ceph clusters died before it answered `{command}`: try again")
             }
-            Why::FormerRuns(left, None) => write!(
-                f,
-                "`{command}` was not run: the session with Ceph clusters of a former cephlet is finishing its \
-                 requests, and is killed in {} at the latest: try again",
-                Seconds(*left)
-            ),
-            Why::FormerRuns(_, Some(process)) => write!(
-                f,
-                "`{command}` was not run: the session with Ceph clusters of a former cephlet, process {process}, was \
-                 killed and does not end: it hangs in the kernel"
-            ),
+            Why::FormerRuns(left, killed) => write_former(f, command, *left, *killed),
             Why::StatusLost(cause) => write!(f, "`{command}` ended, but how is unknown: {cause}"),
             Why::TooMuchOutput(limit) => write!(f, "`{command}` wrote more than {limit} bytes"),
         }
@@ -205,6 +195,21 @@ fn write_not_found(f: &mut fmt::Formatter<'_>, tool: Tool, searched: &[PathBuf])
     let places: Vec<_> = searched.iter().map(|place| place.display().to_string()).collect();
     write!(f, "{} was not found in {}: install {}", tool.file_name(), places.join(", "), tool.package())?;
     f.write_str(", or set CEPHLET_TOOL_PATH, and restart cephlet")
+}
+
+fn write_former(
+    f: &mut fmt::Formatter<'_>,
+    command: &str,
+    left: Duration,
+    killed: Option<i32>,
+) -> fmt::Result {
+    write!(f, "`{command}` was not run: the session with Ceph clusters of a former cephlet ")?;
+    match (killed, Seconds(left)) {
+        (None, left) => {
+            write!(f, "is finishing its requests, and is killed in {left} at the latest: try again")
+        }
+        (Some(process), _) => write!(f, "hangs in the kernel: process {process} was killed and does not end"),
+    }
 }
 
 fn write_last_words(f: &mut fmt::Formatter<'_>, reaped: bool, stderr_tail: &str) -> fmt::Result {

@@ -20,17 +20,12 @@ use crate::exec::{Class, Resident};
 use crate::metrics;
 use crate::sys::crash;
 
-/// How long a session may take to send its first message.
-const HELLO: Duration = Duration::from_secs(10);
+/// How long a session may take to send its first message, or to read a request; and the longest pause between
+/// two looks whether it is to be ended or killed.
+const MOMENT: Duration = Duration::from_secs(10);
 
 /// How long a session may take to finish its requests, once it was told to end.
 const END: Duration = Duration::from_secs(60);
-
-/// How long a session may take to read a request. It reads all the time.
-const READ: Duration = Duration::from_secs(10);
-
-/// The longest pause between two looks whether the session is to be ended or killed.
-const LOOK: Duration = Duration::from_secs(10);
 
 /// The most clusters, each with a user, to which a session keeps connections. Each takes 2 MB.
 const MOST_CLUSTERS: usize = 16;
@@ -102,7 +97,7 @@ impl Live {
     /// # Errors
     /// What the session said before it ended, or that it said nothing.
     pub fn greet((mut process, socket): (Resident, UnixStream), idle: Duration) -> Result<Arc<Self>, String> {
-        let hello = match process.wait(&socket, HELLO) {
+        let hello = match process.wait(&socket, MOMENT) {
             true => wire::read::<Hello>(&mut &socket).map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof => String::from("it ends at once"),
                 _ => error.to_string(),
@@ -135,7 +130,7 @@ impl Live {
 
     fn start(socket: &UnixStream) -> io::Result<Arc<Self>> {
         let (waiting, socket) = (Mutex::new(Some(HashMap::new())), socket.try_clone()?);
-        socket.set_write_timeout(Some(READ))?;
+        socket.set_write_timeout(Some(MOMENT))?;
         Ok(Arc::new(Self { socket, sending: Mutex::default(), ended: OnceLock::new(), waiting }))
     }
 
@@ -151,8 +146,8 @@ impl Live {
         let _ = self.socket.shutdown(Shutdown::Write);
     }
 
-    /// Asks a cluster, and waits for the answer until `deadline`, or until no client waits for it. A change is
-    /// waited for also then. It keeps the volume of its call locked, and every request its permit, until it
+    /// Asks a cluster, and waits for the answer until `deadline`, or until no client waits for it. A change
+    /// is waited for also then. It keeps the volume of its call locked, and every request its permit, until it
     /// has ended, even if that is later.
     pub fn ask(
         &self,
@@ -232,12 +227,12 @@ impl Live {
         Ok(number)
     }
 
-    /// Passes answers to the callers until the session ends. No caller waits in vain: when the process is gone,
-    /// all its requests have ended. It is killed if it takes too long to end, or says what makes no sense.
+    /// Passes answers to the callers until the session ends. No caller waits in vain: when the process is
+    /// gone, all its requests have ended. It is killed if it takes too long to end, or makes no sense.
     fn read(&self, mut process: Resident, socket: UnixStream, idle: Duration) {
         let mut answers = BufReader::new(&socket);
         let kill_at = loop {
-            if answers.buffer().is_empty() && !process.wait(&socket, idle.min(LOOK)) {
+            if answers.buffer().is_empty() && !process.wait(&socket, idle.min(MOMENT)) {
                 match self.ended.get() {
                     Some(ended) if ended.elapsed() >= END => break Instant::now(),
                     Some(_) => {}

@@ -169,7 +169,8 @@ impl Session {
         (question, body): (Option<&Question<'_>>, &[u8]),
         step: &str,
     ) -> Option<Result<Output, CommandError>> {
-        if let Err(why) = self.await_former(call, class) {
+        let is_change = !matches!(class, Class::Question | Class::Listing);
+        if is_change && let Err(why) = self.former.await_former(call) {
             return Some(Err(why.of(step)));
         }
         let question = question?;
@@ -211,14 +212,6 @@ impl Session {
         Some(outcome.map_err(|why| why.of(step)))
     }
 
-    /// Waits, before a change, until no session of a former daemon is left.
-    fn await_former(&self, call: &Call, class: Class) -> Result<(), Why> {
-        match class {
-            Class::Question | Class::Listing => Ok(()),
-            Class::Change | Class::Lasting | Class::Unbounded => self.former.await_former(call),
-        }
-    }
-
     /// Waits until the session can begin a request. What is sent is carried out, however late; so a request
     /// that its call may not begin any more, or for which nobody waits, is never sent.
     fn permit(
@@ -228,7 +221,8 @@ impl Session {
         step: &str,
     ) -> Result<Permit, Why> {
         let (asked, waiting) = (Instant::now(), format!("waiting for others to end before {step}"));
-        let crew = if question.is_for_manager() { "manager" } else { "cluster" };
+        let is_for_manager = matches!(question, Question::Commands { manager: true, .. });
+        let crew = if is_for_manager { "manager" } else { "cluster" };
         let bulkhead = format!("{crew} {} {}", access.credentials.user, access.bulkhead);
         let (bulkhead, step, patience) = (Some(bulkhead.into()), Some(waiting.as_str()), self.change);
         let want = Want { bulkhead, is_lasting: false, is_back: false, step, patience };

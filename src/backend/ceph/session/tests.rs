@@ -19,8 +19,8 @@ use crate::exec::fake::FakeRunner;
 use crate::exec::{ProcessLimits, Resident, Tool, Tools};
 
 /// Bindings whose commands print the file that is named in them, or the number of open connections. A FIFO is
-/// read until its writer closes it. A connection reads its file of settings when it ends. Every pool shuts out
-/// its client. The file `nonsense` gets the number of the process, which then breaks the protocol.
+/// read until its writer closes it. A connection reads its file of settings when it ends. Every pool shuts
+/// out its client. The file `nonsense` gets the number of the process, which then breaks the protocol.
 const RADOS: &str = "
 import json, os, threading
 

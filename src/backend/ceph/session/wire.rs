@@ -45,13 +45,6 @@ pub(super) enum Question<'a> {
     Commands { commands: Vec<Map<String, Value>>, manager: bool },
 }
 
-impl Question<'_> {
-    /// Whether the manager answers it.
-    pub fn is_for_manager(&self) -> bool {
-        matches!(self, Self::Commands { manager: true, .. })
-    }
-}
-
 #[derive(Serialize)]
 pub(super) struct Request<'a> {
     pub id: u64,

@@ -66,8 +66,8 @@ pub(crate) fn remove_left_over(pool: &Pool<'_>, name: &str) -> Result<Removed> {
     Ok(removed)
 }
 
-/// Removes the name of a volume that opens no image. One controller at a time does so, and waits once more for
-/// an image: another may have removed the name since, and be making the volume.
+/// Removes the name of a volume that opens no image. One controller at a time does so, and waits once more
+/// for an image: another may have removed the name since, and be making the volume.
 pub(crate) fn remove_bare_name(pool: &Pool<'_>, name: &str) -> Result<()> {
     let target = LockTarget::BareName(name);
     let Acquired::Locked(lock) = deletion_lock::acquire_on(pool, target, &format!("the name {name}"))? else {

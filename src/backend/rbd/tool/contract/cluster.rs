@@ -175,8 +175,8 @@ impl Others for OthersOfCluster {
         run("sh", &["-c", &format!("{} rm rbd_id.{image}", self.rados())]);
     }
 
-    /// As `rbd rm` and `rbd trash rm` do, by what they write first: the source of an entry that was just moved,
-    /// and the state at its end.
+    /// As `rbd rm` and `rbd trash rm` do, by what they write first: the source of an entry that was just
+    /// moved, and the state at its end.
     fn half_purge(&self, image: &str, by_name: bool) {
         let (rados, spec) = (self.rados(), self.spec(image));
         let id = format!("id=$({rados} get rbd_id.{image} - | tail -c +5)");

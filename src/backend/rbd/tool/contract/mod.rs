@@ -46,8 +46,8 @@ trait Others {
     /// The removal of an image is killed while the image is on its way to the trash.
     fn half_remove(&self, image: &str);
 
-    /// The removal of an image is killed while the image is in the trash: that of its name, or that of an image
-    /// that an operator had moved there.
+    /// The removal of an image is killed while the image is in the trash: that of its name, or that of an
+    /// image that an operator had moved there.
     fn half_purge(&self, image: &str, by_name: bool);
 
     /// A client opens an image, until the returned value is dropped.
