@@ -147,8 +147,8 @@ impl Live {
     }
 
     /// Asks a cluster, and waits for the answer until `deadline`, or until no client waits for it. A change
-    /// is waited for also then. It keeps the volume of its call locked, and every request its permit, until it
-    /// has ended, even if that is later.
+    /// is waited for also then. It keeps the volume of its call locked, and every request its permit, until
+    /// it has ended, even if that is later.
     pub fn ask(
         &self,
         (call, class, access, permit): (&Call, Class, &ClusterAccess, Permit),
