@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backend::ceph::ClusterAccess;
@@ -134,7 +134,7 @@ impl Mapper {
 
     /// A mapper that sees sysfs and /proc below `root`.
     #[cfg(test)]
-    pub(crate) fn below(root: &std::path::Path, kernel: Kernel, runner: Arc<dyn Runner>) -> Self {
+    pub(crate) fn below(root: &Path, kernel: Kernel, runner: Arc<dyn Runner>) -> Self {
         let sysfs = root.join("sys");
         Self {
             bus: Bus::at(&sysfs),
@@ -218,13 +218,15 @@ impl Mapper {
         self.look(image).map(|(_, found)| found)
     }
 
-    /// All devices of volumes, also those that others have mapped.
+    /// The devices of volumes, also those that others have mapped. One that is mounted, or has a device on
+    /// top of it, may be that of another cephlet on this host, and is left out.
     pub fn devices(&self) -> io::Result<Vec<DeviceHere>> {
         let device = |path: PathBuf, object: &str, unmap: &str| DeviceHere {
-            detach: format!("{unmap} {}", path.display()),
+            detach: format!("if no other cephlet on this host uses it: {unmap} {}", path.display()),
             object: object.to_string(),
             path,
         };
+        let is_unused = |device: &DeviceHere| Self::users(&device.path).is_ok_and(|users| users.is_empty());
         let mapped = self.bus.mapped()?.into_iter().filter(|it| names::is_volume(&it.name));
         let mapped = mapped.map(|it| device(it.path(), &it.name, "rbd device unmap"));
         let connected = self.table.connected()?.into_iter();
@@ -232,7 +234,7 @@ impl Mapper {
             let [.., name, _] = cookie::fields(&it.cookie)?;
             Some(device(it.path(), name, "rbd-nbd unmap"))
         });
-        Ok(mapped.chain(connected).collect())
+        Ok(mapped.chain(connected).filter(is_unused).collect())
     }
 
     /// The numbers of all devices of the kernel's driver, and the devices of the image.
@@ -253,7 +255,7 @@ impl Mapper {
     /// # Errors
     /// Precondition, with the users, while the device is in use; what the kernel or the tool answers.
     fn unmap(&self, call: &Call, device: &BlockDevice, lock: Option<&ByteLock>) -> Result<()> {
-        let users = self.users(device)?;
+        let users = Self::users(&device.path)?;
         let unmapped = match &device.backing {
             _ if !users.is_empty() => Unmapped::InUse,
             Backing::Rbd(image) => self.kernel.unmap_rbd(call, image, lock)?,
@@ -307,8 +309,7 @@ impl Mapper {
     }
 
     /// Mounts of the device, and devices on top of it.
-    fn users(&self, device: &BlockDevice) -> Result<Vec<String>> {
-        let path = &device.path;
+    fn users(path: &Path) -> Result<Vec<String>> {
         let failed = |error| Error::io(format_args!("look who uses {}", path.display()), &error);
         let device = match block::Device::at(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
