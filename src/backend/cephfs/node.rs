@@ -35,6 +35,8 @@ const FUSE_MODULE: &str = "fuse";
 pub struct ThisNode {
     pub name: String,
     pub kernel: Kernel,
+    /// Whether this is a container, with which processes of ceph-fuse would end.
+    pub in_container: bool,
     /// The daemon's own mount point of the volume with this key.
     pub mount_point: Box<dyn Fn(&str) -> PathBuf + Send + Sync>,
 }
@@ -50,7 +52,7 @@ pub(crate) struct Node {
 
 impl Node {
     pub fn new(context: Arc<Context>, runner: Arc<dyn Runner>, here: ThisNode) -> Self {
-        let fuse = Fuse::new(Arc::clone(&runner), here.kernel.clone());
+        let fuse = Fuse::new(Arc::clone(&runner), here.kernel.clone(), here.in_container);
         Self { context, runner, modules: Modules::default(), fuse, here }
     }
 
@@ -59,7 +61,7 @@ impl Node {
         if knows_file_system(MODULE) || self.modules.has(MODULE) || self.fuse.usable().is_ok() {
             return Ok(());
         }
-        Err(no_client("there is no module of it (in a container: mount the host's /lib/modules)"))
+        Err(self.no_client("there is no module of it"))
     }
 
     /// Makes sure that the client can be used. The kernel takes no key of Ceph before its client is loaded.
@@ -73,11 +75,18 @@ impl Node {
         }
         let loaded = self.runner.run(call, &Cmd::new(Tool::Modprobe, Class::Change).arg(module));
         loaded.map(drop).map_err(|error| match mounter {
-            Mounter::Kernel => no_client(&Error::from(error).to_string()),
+            Mounter::Kernel => self.no_client(&Error::from(error).to_string()),
             Mounter::Fuse => {
                 Error::from(error).with_kind(Kind::Precondition).hint("run `modprobe fuse` on the host")
             }
         })
+    }
+
+    fn no_client(&self, why: &str) -> Error {
+        let or_fuse = if self.here.in_container { "" } else { ", or use the parameter mounter=fuse" };
+        Error::precondition(format!(
+            "this node's kernel has no CephFS client: {why}; run `modprobe {MODULE}` on the host{or_fuse}"
+        ))
     }
 
     /// The daemon's own mount point of a volume, as the table of mounts names it.
@@ -147,13 +156,6 @@ impl Node {
         let publication = NodePublication::new(&publication, PublishedBy::Node);
         self.context.within(call, (&id.place, wanted.secrets), |fs| publish(fs, id, publication))
     }
-}
-
-fn no_client(why: &str) -> Error {
-    Error::precondition(format!(
-        "this node's kernel has no CephFS client: {why}; run `modprobe {MODULE}` on the host, or, outside a \
-         container, use the parameter mounter=fuse"
-    ))
 }
 
 impl NodeDriver for Node {

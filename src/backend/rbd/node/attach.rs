@@ -86,7 +86,7 @@ impl Node {
         let (access, image, options) = (&at.access, &image, &options);
         let request = MapRequest { access, image, options, found, id_now: &id_now };
         if found.is_none() && options.mounter != Mounter::Nbd && self.context.tool.usable().is_ok() {
-            refuse_unmappable(&pool, &published.image_id)?;
+            refuse_unmappable(&pool, &published.image_id, self.mapper.or_nbd())?;
         }
         if options.read_only {
             return self.mapper.map(call, &request);

@@ -95,6 +95,7 @@ pub struct Mapper {
     modules: Modules,
     locks: MapLocks,
     topology: Arc<NodeTopology>,
+    in_container: bool,
     timing: NodeTiming,
 }
 
@@ -118,8 +119,14 @@ pub struct MapRequest<'a> {
 
 impl Mapper {
     /// A mapper that uses `kernel`, and runs tools by `runner`. `locks` is a file that lives until the next
-    /// boot. `topology` says which OSDs are near, for mappings that read from near ones.
-    pub fn new(kernel: Kernel, runner: Arc<dyn Runner>, locks: PathBuf, topology: Arc<NodeTopology>) -> Self {
+    /// boot. `topology` says which OSDs are near, for mappings that read from near ones. In a container there
+    /// is no rbd-nbd: its processes would end with that.
+    pub fn new(
+        kernel: Kernel,
+        runner: Arc<dyn Runner>,
+        locks: PathBuf,
+        (topology, in_container): (Arc<NodeTopology>, bool),
+    ) -> Self {
         Self {
             kernel,
             runner,
@@ -128,6 +135,7 @@ impl Mapper {
             modules: Modules::default(),
             locks: MapLocks::at(locks),
             topology,
+            in_container,
             timing: NodeTiming::default(),
         }
     }
@@ -141,7 +149,7 @@ impl Mapper {
             table: Table::at(&sysfs, root.join("proc")),
             modules: Modules::at(root.join("modules")),
             timing: NodeTiming { earlier_map: std::time::Duration::ZERO, ..NodeTiming::default() },
-            ..Self::new(kernel, runner, root.join("run/map-locks"), Arc::default())
+            ..Self::new(kernel, runner, root.join("run/map-locks"), Default::default())
         }
     }
 
