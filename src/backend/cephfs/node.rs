@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backend::ceph::ClusterAccess;
-use crate::backend::ceph::placement::known;
+use crate::backend::ceph::placement::{end_own_publication, known};
 use crate::backend::ceph::publication::{NodePublication, PublicationLock};
-use crate::backend::cephfs::context::{Context, may_exist};
+use crate::backend::cephfs::context::{Context, Fs, may_exist};
 use crate::backend::cephfs::fuse::Fuse;
 use crate::backend::cephfs::names::client_name;
 use crate::backend::cephfs::publish::{PublishContext, end_publications, mounted_tree, publish};
 use crate::backend::{
     AttachedImage, Attachment, Condition, Fault, FileTree, NodeContext, NodeDriver, Publication, PublishedBy,
-    Reason, Served, WriteDown,
+    Reason, WriteDown,
 };
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
@@ -217,24 +217,16 @@ impl NodeDriver for Node {
     /// The last unmount has detached the tree; a process of ceph-fuse may still write out what it holds.
     fn detach(&self, call: &Call, id: &VolumeId, published: PublishedBy, secrets: &Secrets) -> Result<()> {
         self.fuse.await_end(call, &self.mount_point(id))?;
-        match (published, self.context.serves(&id.place)) {
-            (PublishedBy::Controller, _) => Ok(()),
-            (PublishedBy::Node, Served::Here) => {
-                let is_own = |lock: &PublicationLock| {
-                    lock.publication.by == PublishedBy::Node && lock.publication.node == self.here.name
-                };
-                self.context
-                    .within(call, (&id.place, secrets), |fs| end_publications(fs, id, is_own))
-                    .map(drop)
-            }
-            (PublishedBy::Node, _) => {
-                log::warn!(
-                    "volume {id} is unmounted; in its cluster, which is not set up here any more, it stays published: \
-                     ControllerUnpublishVolume ends that where the cluster is set up"
-                );
-                Ok(())
-            }
+        if published == PublishedBy::Controller {
+            return Ok(());
         }
+        let is_own = |lock: &PublicationLock| {
+            lock.publication.by == PublishedBy::Node && lock.publication.node == self.here.name
+        };
+        end_own_publication(&self.context.clusters, (id, secrets), || {
+            let end = |fs: &Fs<'_>| end_publications(fs, id, is_own).map(drop);
+            self.context.within(call, (&id.place, secrets), end)
+        })
     }
 
     /// The kernel learns of a new quota by itself.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod copies;
+mod credentials;
 mod disk;
 mod fake;
 mod fences;
