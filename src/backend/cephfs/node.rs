@@ -111,14 +111,7 @@ impl Node {
     ) -> Result<TreeToMount> {
         let cluster = known(&self.context.clusters, &id.place.cluster)?;
         let access = ClusterAccess::new(cluster, wanted.secrets)?;
-        let (user, key) = (access.credentials.user.clone(), access.credentials.key.clone());
-        let key = key.ok_or_else(|| {
-            Error::unauthenticated(format!(
-                "the key of client.{user} of cluster {:?} is not known here, and a mount needs it: set \
-                 CEPHLET_CEPH_KEYRING or the cluster's key file, or give `userID` and `userKey` as secrets",
-                access.cluster.name
-            ))
-        })?;
+        let (user, key) = (access.credentials.user.clone(), access.key()?);
         let PublishContext { path, snapshot, file_system, mounter, mount_options, read_only, .. } = published;
         let (snapshot, mut options) = (Some(snapshot).filter(|snapshot| !snapshot.is_empty()), mount_options);
         let read_only = read_only || snapshot.is_some();

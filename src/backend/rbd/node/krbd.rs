@@ -28,8 +28,7 @@ impl Mapper {
     ) -> Result<BlockDevice> {
         let MapRequest { access, image, options, .. } = *wanted;
         self.ensure_driver(call)?;
-        let credentials = &access.credentials;
-        let key = credentials.key.clone().ok_or_else(|| no_key(&access.cluster.name, &credentials.user))?;
+        let (user, key) = (access.credentials.user.clone(), access.key()?);
         let (monitors, only_v2) = access.cluster.kernel_monitors()?;
         let mut driver_options = self.driver_options(wanted);
         if only_v2 && !driver_options.iter().any(|option| option.starts_with("ms_mode=")) {
@@ -37,7 +36,7 @@ impl Mapper {
         }
         let to_map = ImageToMap {
             monitors,
-            user: credentials.user.clone(),
+            user,
             key,
             options: driver_options,
             pool: image.pool.into(),
@@ -112,14 +111,6 @@ fn with_own_client(options: &[String]) -> Vec<String> {
 
 fn has(options: &[String], name: &str) -> bool {
     options.iter().any(|option| option.split('=').next() == Some(name))
-}
-
-fn no_key(cluster: &str, user: &str) -> Error {
-    Error::unauthenticated(format!(
-        "the key of client.{user} of cluster {cluster:?} is not known here, and the kernel needs it to map: \
-         set CEPHLET_CEPH_KEYRING or \
-         the cluster's key file, or give `userID` and `userKey` as secrets"
-    ))
 }
 
 /// Says what the kernel's answer to a mapping means, and what to do about it.
