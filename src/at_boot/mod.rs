@@ -84,7 +84,8 @@ impl Units {
     /// Those of the file system and of systemctl(1). Repeated, it goes on.
     pub fn set_up(&self) -> Result<()> {
         for (file, text) in &self.0 {
-            file::write_whole(file, text).map_err(failed("write", file))?;
+            // systemd warns of units that others may not read.
+            file::write_readable(file, text).map_err(failed("write", file))?;
         }
         // It reads all units again, too.
         systemctl(&["enable", "--now", &name(&self.0[0].0)])?;

@@ -43,7 +43,7 @@ troubles! {
     CLUSTER_UNWELL "ClusterUnwell" "its volumes may hang or fail" "ceph health detail",
     CLOCK_SKEWED "ClockSkewed" "monitors may lose their quorum, and users their access" "synchronise the clocks of the monitors' hosts (chronyc tracking)",
     PLACE_REFUSED "PlaceRefused" "the volumes there are not listed, and may not be made or deleted" "give the user the rights that cephlet-rbd(7) or cephlet-cephfs(7) lists (ceph auth caps), or take {} out of the configuration",
-    FENCE_STAYS "FenceStays" "what has this address cannot use the cluster, for years" "when it uses no volume any more: ceph osd blocklist rm {}",
+    FENCE_STAYS "FenceStays" "no host with this address can use the cluster, for years" "when it uses no volume any more: ceph osd blocklist rm {}",
     DELETION_PENDING "DeletionPending" "its space stays in use" "set its cluster up here again, then: systemctl reload cephlet",
     COPY_LEFT "CopyLeft" "the space of an unfinished copy" "cephlet doctor --fix CopyLeft:{}",
     DELETED_STAYS "DeletedStays" "the space of a deleted volume" "cephlet doctor --fix DeletedStays:{}",

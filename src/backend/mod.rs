@@ -331,7 +331,8 @@ pub trait NodeDriver {
     /// is no longer configured here.
     fn detach(&self, call: &Call, id: &VolumeId, published: PublishedBy, secrets: &Secrets) -> Result<()>;
 
-    /// The devices of the backend's volumes on this node, also those that cephlet did not attach.
+    /// The devices of the backend's volumes on this node, also those that cephlet did not attach, unless they
+    /// may be in use by another cephlet.
     fn devices(&self) -> Result<Vec<DeviceHere>> {
         Ok(Vec::new())
     }

@@ -46,7 +46,8 @@ pub(super) fn backends(
     if config.wants(BackendName::Rbd).unwrap_or(true) {
         let tool = Arc::new(command_tool(config, layout, programs.clone()));
         let runner = Arc::clone(processes) as _;
-        let mapper = Mapper::new(kernel.clone(), runner, layout.map_locks(), Arc::clone(topology));
+        let host = (Arc::clone(topology), config.in_container);
+        let mapper = Mapper::new(kernel.clone(), runner, layout.map_locks(), host);
         let machine = crate::sys::random::Machine::this()
             .map_err(|error| Error::io("read the machine's id", &error))?;
         let (plugin, node) = (config.name.clone(), config.node_id.clone());
@@ -58,7 +59,8 @@ pub(super) fn backends(
     if config.wants(BackendName::CephFs).unwrap_or(false) {
         let (tools, layout) = ((programs.clone(), Arc::clone(processes) as _), layout.clone());
         let mount_point = Box::new(move |key: &str| layout.mount_point(key));
-        let here = ThisNode { name: config.node_id.clone(), kernel: kernel.clone(), mount_point };
+        let (name, in_container) = (config.node_id.clone(), config.in_container);
+        let here = ThisNode { name, kernel: kernel.clone(), in_container, mount_point };
         let identity = FsIdentity { plugin: config.name.clone(), tag: tag()?, fences: config.fences };
         backends.push(Arc::new(CephFs::new(Arc::clone(clusters), tools, (identity, here), queue)));
     }

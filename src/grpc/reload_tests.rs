@@ -87,5 +87,5 @@ fn a_call_whose_cluster_is_set_up_while_it_waits_works_under_a_lock_or_not_at_al
     assert!(clusters.find("ceph").unwrap().is_some(), "it was reloaded");
     let steps = cluster.steps();
     assert!(caller.guard.borrow().is_some() || steps.is_empty(), "UNSAFE: without a lock: {steps:?}");
-    assert_eq!(answer.unwrap_err().kind(), Kind::NotFound, "it was not known when it came in");
+    assert_eq!(answer.unwrap_err().kind(), Kind::Precondition, "it was not known when it came in");
 }

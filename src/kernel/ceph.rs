@@ -239,7 +239,7 @@ fn advise(error: Error, tree: &TreeToMount) -> Error {
         ),
         Some(libc::ENODEV) => (
             Kind::Precondition,
-            "this kernel has no CephFS client: `modprobe ceph` on the host, or, outside a container, mounter=fuse".to_string(),
+            "this kernel has no CephFS client: run `modprobe ceph` on the host".to_string(),
         ),
         Some(libc::ESTALE) => (Kind::Precondition, "check the monitors of the cluster".to_string()),
         _ => return error,

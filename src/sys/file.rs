@@ -2,7 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "what it writes is to be durable")]
 
-use std::fs::{DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -121,9 +121,24 @@ pub fn resolve_parent(path: &Path) -> io::Result<PathBuf> {
 /// # Errors
 /// Those of open(2), write(2), fsync(2) and rename(2).
 pub fn write_whole(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
+    replace(path, |unfinished| write_new(unfinished, content))
+}
+
+/// The same for a file that all users may read, under any umask.
+///
+/// # Errors
+/// Those of [`write_whole`] and chmod(2).
+pub fn write_readable(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
+    replace(path, |unfinished| {
+        write_new(unfinished, content)?;
+        changing("set mode", || fs::set_permissions(unfinished, Permissions::from_mode(0o644)))
+    })
+}
+
+fn replace(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let unfinished = path.with_extension("new");
     remove(&unfinished)?;
-    write_new(&unfinished, content)?;
+    write(&unfinished)?;
     rename(&unfinished, path, RenameFlags::empty())?;
     sync_dir(path.parent().unwrap_or(Path::new("/")))
 }
@@ -166,7 +181,6 @@ pub fn sync_dir(path: &Path) -> io::Result<()> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use std::fs;
 
     #[test]
     fn a_new_file_is_private_and_never_an_old_one() {
@@ -191,6 +205,17 @@ mod tests {
         }
         std::os::unix::fs::symlink(&earlier, &link).unwrap();
         open_lock(&link).unwrap_err();
+    }
+
+    #[test]
+    fn others_may_read_a_file_only_if_that_is_wanted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
+        write_readable(&path, "a").unwrap();
+        assert_eq!((fs::read(&path).unwrap().as_slice(), mode()), (b"a".as_slice(), 0o644));
+        write_whole(&path, "b").unwrap();
+        assert_eq!((fs::read(&path).unwrap().as_slice(), mode()), (b"b".as_slice(), 0o600));
     }
 
     #[test]

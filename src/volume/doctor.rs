@@ -105,30 +105,32 @@ impl Operations {
         (kept < ROOM).then(|| Finding::new(&JOURNAL_WITHOUT_ROOM, place, meaning))
     }
 
-    /// Own mounts without a record. The kernel is asked first: a record is written before its mount is made.
+    /// Own mounts without a record. A record comes before its mount and goes after it, so the records are
+    /// read before and after the kernel is asked.
     fn unknown_mounts(&self) -> Result<Vec<Finding>> {
+        let mut records = self.node_records();
         let (mounts, own) = (mounts::read()?, mounts::resolved(self.layout.mount_points())?);
         let name = |path: &Path| path.file_name().map(OsString::from);
-        let records = self.node_records();
+        records.extend(self.node_records());
         let known: BTreeSet<_> = records.iter().map(|(key, _)| name(&self.layout.mount_point(key))).collect();
         let unknown = mounts.within(&own).filter(|path| !known.contains(&name(path)));
         let meaning = "it is a mount of cephlet's, and no volume in use here is mounted there";
         Ok(unknown.map(|path| Finding::new(&MOUNT_UNKNOWN, path.display(), meaning)).collect())
     }
 
-    /// Devices of volumes without a record. The kernel is asked first here, too.
+    /// Devices of volumes without a record, which is read twice here, too.
     fn unknown_devices(&self) -> Result<Vec<Finding>> {
-        let mut devices = Vec::new();
+        let (mut records, mut devices) = (self.node_records(), Vec::new());
         for backend in self.backends.all() {
             devices.extend(backend.node().devices()?);
         }
-        let records = self.node_records();
+        records.extend(self.node_records());
         let known: BTreeSet<String> =
             records.iter().filter_map(|(_, it)| Some(VolumeId::parse(&it.volume_id)?.object)).collect();
         let unknown = devices.into_iter().filter(|device| !known.contains(&device.object));
         let finding = |device: DeviceHere| {
             let meaning =
-                format!("it is a device of volume {}, which is not in use here by cephlet", device.object);
+                format!("it is a device of volume {}, which this daemon does not use here", device.object);
             Finding::new(&DEVICE_UNKNOWN, device.path.display(), meaning).mended_by(device.detach)
         };
         Ok(unknown.map(finding).collect())

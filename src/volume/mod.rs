@@ -23,7 +23,7 @@ use std::sync::Arc;
 use crate::backend::{Backend, Backends, Fencing, Served, Service};
 use crate::config::SingleNodeTargets;
 use crate::csi::{ANOTHER_NODE, Map};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::exec::Runner;
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::jobs::JobQueue;
@@ -81,6 +81,13 @@ impl Operations {
     pub fn volume(&self, text: String) -> VolumeTarget {
         let target = self.controller_volume(text);
         Target { found: Ok(target.found.unwrap_or(None)), ..target }
+    }
+
+    /// The same for using a volume on this node: that its cluster is not set up here names a way out.
+    pub fn volume_to_use(&self, text: String) -> VolumeTarget {
+        let target = self.controller_volume(text);
+        let is_elsewhere = target.found.as_ref().is_err_and(|error| error.kind() != Kind::Precondition);
+        if is_elsewhere { Target { found: Ok(None), ..target } } else { target }
     }
 
     /// The same for giving a volume up on this node: a volume in use here can be given up even if its place

@@ -47,21 +47,15 @@ impl Operations {
                 mounts::resolved(&target.path).is_ok_and(|path| mounts.find_at(&path).is_some())
             };
             let in_use = record.targets().filter(|target| !target.left_behind);
-            let lost = in_use.filter(|target| !mounted(target)).count();
-            match lost {
-                0 => log::info!(
-                    "volume {}: still in use at {} paths",
-                    record.volume_id,
-                    record.paths().count()
+            let lost: Vec<&Use> = in_use.filter(|target| !mounted(target)).collect();
+            let (id, paths) = (&record.volume_id, record.paths().count());
+            let bound = if self.stages { 0 } else { self.bind_lost_targets(&record, &lost) };
+            match lost.len() - bound {
+                0 if bound == 0 => log::info!("volume {id}: still in use at {paths} paths"),
+                0 => log::info!("volume {id}: mounted again at {bound} of {paths} paths"),
+                lost => log::warn!(
+                    "volume {id}: {lost} of its targets are not mounted; a repeated publish mounts them"
                 ),
-                lost if self.stages => log::warn!(
-                    "volume {}: {lost} of its targets are not mounted; a repeated publish mounts them",
-                    record.volume_id
-                ),
-                lost => match self.bind_lost_targets(&record) {
-                    Ok(()) => log::info!("volume {}: mounted again at {lost} paths", record.volume_id),
-                    Err(error) => log::warn!("{lost} targets are not mounted: {error}"),
-                },
             }
         }
         Ok(())

@@ -77,9 +77,12 @@ fn leftovers_in_a_cluster_are_found_and_removed() {
 fn what_a_cluster_refuses_and_has_shut_out_is_found() {
     let (cluster, mut daemon) = start();
     assert_eq!(findings(&daemon), []);
-    let client = "10.9.8.7:0/123456";
-    cluster.ceph(&["osd", "blocklist", "add", client, "315360000"]);
-    let mend = only(&daemon, &format!("FenceStays:{client}"));
+    // As cephlet does with a client that is lost.
+    cluster.ceph(&["osd", "blocklist", "add", "10.9.8.7:0/123456", "315360000"]);
+    assert_eq!(findings(&daemon), []);
+    let host = "10.9.8.7:0/0";
+    cluster.ceph(&["osd", "blocklist", "add", host, "315360000"]);
+    let mend = only(&daemon, &format!("FenceStays:{host}"));
     let (_, typed) = mend.split_once("ceph ").expect("a command");
     cluster.ceph(&typed.split(' ').collect::<Vec<_>>());
     assert_eq!(findings(&daemon), []);

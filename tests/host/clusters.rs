@@ -5,7 +5,8 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
-use crate::support::{Daemon, Scratch, Setup};
+use crate::support::requests::{block, publish, stage};
+use crate::support::{Code, Daemon, Scratch, Setup, refused};
 
 /// A key of the right form, which no user has.
 const KEY: &str = "AQDQ8UNlAAAAABAAm0PCqH4mvIJzDXuEHWoW9g==";
@@ -62,6 +63,18 @@ fn a_broken_file_is_reported_and_changes_nothing() {
     daemon.scratch().replace("clusters.toml", "[cluster.main]\nmonitors = \"10.0.0.9:6789\"\n");
     daemon.log.await_lines("monitors v1:10.0.0.9:6789", 1);
     daemon.assert_well();
+}
+
+#[test]
+fn a_volume_of_a_cluster_that_is_not_set_up_is_not_said_to_be_gone() {
+    let daemon = Daemon::start();
+    let (client, at) = (daemon.client(), daemon.text("stage"));
+    let id = "rbd:gone:rbd::csi-vol-web-abcdefghij234:10ab";
+    let said = ["\"gone\", which is not set up here"];
+    let staged = client.node_stage_volume(&stage(id, &at, block()));
+    refused(staged, Code::FAILED_PRECONDITION, &said);
+    let published = client.node_publish_volume(&publish(id, &at, &daemon.text("target"), block()));
+    refused(published, Code::FAILED_PRECONDITION, &said);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::fs;
 use cephlet::proto::csi_v1 as wire;
 use wire::node_service_capability::{Type, rpc::Type as Capability};
 
+use crate::support::cli::done;
 use crate::support::machine::{exists, loops_below, mount_at, run, text};
 use crate::support::requests::*;
 use crate::support::{Code, Daemon, Setup, refused};
@@ -76,6 +77,23 @@ fn a_target_that_was_taken_away_is_back_when_the_daemon_is() {
     daemon.restart();
     assert_eq!(fs::read_to_string(daemon.path("target/file")).expect("UNSAFE: nothing is mounted"), "data");
     daemon.client().node_unpublish_volume(&unpublish(&id, &target)).expect("unpublish");
+    daemon.assert_node_is_clean();
+}
+
+/// Only targets of an orchestrator are mounted again.
+#[test]
+fn a_target_of_the_operator_that_was_unmounted_is_told() {
+    let mut daemon = Setup::new().set("CEPHLET_STAGING", "off").start();
+    let target = daemon.text("target");
+    done(&daemon, "volume create web --size 32M");
+    done(&daemon, &format!("volume publish web {target}"));
+    daemon.kill9();
+    run("umount", &[&target]);
+    daemon.restart();
+    daemon.log.await_lines("1 of its targets are not mounted", 1);
+    assert!(!daemon.log.text().contains("mounted again"), "{}", daemon.log.text());
+    done(&daemon, &format!("volume unpublish web {target}"));
+    done(&daemon, "volume delete web");
     daemon.assert_node_is_clean();
 }
 

@@ -169,13 +169,17 @@ impl Cluster {
         self.told(tool, arguments).unwrap_or_else(|failure| panic!("{failure}"))
     }
 
-    /// What one of Ceph's tools prints when it is run as admin, or how it fails.
+    /// What one of Ceph's tools prints when it is run as admin, or how it fails. A manager that another test
+    /// has restarted is awaited.
     pub fn told(&self, tool: &str, arguments: &[&str]) -> Result<String, String> {
-        let Output { status, stdout, stderr } = self.attempt(tool, arguments);
-        match status.success() {
-            true => Ok(String::from_utf8_lossy(&stdout).trim().to_string()),
-            false => Err(format!("{tool} {arguments:?}: {status}\n{}", String::from_utf8_lossy(&stderr))),
-        }
+        await_that("the manager to load its modules", || {
+            let Output { status, stdout, stderr } = self.attempt(tool, arguments);
+            if status.success() {
+                return Ok(Ok(String::from_utf8_lossy(&stdout).trim().to_string()));
+            }
+            let failure = format!("{tool} {arguments:?}: {status}\n{}", String::from_utf8_lossy(&stderr));
+            if failure.contains(" is not enabled/loaded") { Err(failure) } else { Ok(Err(failure)) }
+        })
     }
 
     /// Runs a tool of Ceph as admin, which may fail. One that hangs is killed.

@@ -108,22 +108,21 @@ fn health(door: &Door<'_>) -> Result<Vec<Finding>> {
     Ok(checks.filter_map(finding).collect())
 }
 
-/// What is shut out for years. Ceph's own entries end after an hour or a day.
+/// The hosts and networks that are shut out for years: Ceph's own entries end after an hour or a day. An
+/// entry of a single client, as cephlet makes them, shuts out no later one.
 fn fences(door: &Door<'_>) -> Result<Vec<Finding>> {
     let cluster = &door.access.cluster.name;
-    let entries = door.blocklist()?.into_iter().filter(|entry| entry.lasts_for_years());
+    let entries = door.blocklist()?.into_iter().filter(Entry::lasts_for_years);
     let finding = |entry: Entry| {
-        let (address, until) = (&entry.address, rfc3339(entry.until));
+        let (network, address, until) = (entry.network?, &entry.address, rfc3339(entry.until));
         let meaning = format!("cluster {cluster:?} has shut out {address} until {until}");
         let found = Finding::new(&FENCE_STAYS, address, meaning);
-        match entry.network {
-            Some(network) if entry.is_lasting() => {
-                found.mended_by(format!("cephlet fence remove {network} --cluster {cluster}"))
-            }
-            _ => found,
-        }
+        Some(match entry.is_lasting() {
+            true => found.mended_by(format!("cephlet fence remove {network} --cluster {cluster}")),
+            false => found,
+        })
     };
-    Ok(entries.map(finding).collect())
+    Ok(entries.filter_map(finding).collect())
 }
 
 #[cfg(test)]
@@ -181,17 +180,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shut_out_for_years_is_found_and_how_it_is_let_in_again() {
+    fn hosts_that_are_shut_out_for_years_are_found_and_how_it_is_let_in_again() {
         let entries = vec![
             Entry::of_address("10.0.0.7:0/1234567", "2126-01-01T00:00:00.000000+0000"),
             Entry::of_address("10.0.0.8:0/0", "2106-02-07T06:28:15.000000+0000"),
+            Entry::of_address("10.0.0.6:0/0", "2076-01-01T00:00:00.000000+0000"),
             Entry::of_address("10.0.0.9:0/1", "2026-01-01T00:00:00.000000+0000"),
         ];
         let told = found(FakeMonitors { entries, ..Default::default() });
         let told: Vec<(&str, &str)> =
             told.iter().map(|(name, mend)| (name.as_str(), mend.as_str())).collect();
-        let client = "when it uses no volume any more: ceph osd blocklist rm 10.0.0.7:0/1234567";
-        let host = "cephlet fence remove 10.0.0.8/32 --cluster main";
-        assert_eq!(told, [("FenceStays:10.0.0.7:0/1234567", client), ("FenceStays:10.0.0.8:0/0", host)]);
+        let fence = "cephlet fence remove 10.0.0.8/32 --cluster main";
+        let host = "when it uses no volume any more: ceph osd blocklist rm 10.0.0.6:0/0";
+        assert_eq!(told, [("FenceStays:10.0.0.8:0/0", fence), ("FenceStays:10.0.0.6:0/0", host)]);
     }
 }

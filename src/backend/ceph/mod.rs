@@ -33,7 +33,7 @@ use crate::clusters::{Cluster, Credentials};
 use crate::dispatch::{Bulkhead, Call};
 use crate::error::{Error, Result};
 use crate::exec::{Class, Cmd, Output, Runner, Tool};
-use crate::secrets::Secrets;
+use crate::secrets::{Secret, Secrets};
 
 /// How long a tool tries to reach the cluster, in seconds: less than any deadline of ours, so that it can
 /// still report why it failed, and longer than monitors take to elect a leader. The tools' default is five
@@ -97,6 +97,21 @@ impl ClusterAccess {
     /// Whether the credentials are the cluster's own, not a request's.
     pub fn is_own(&self) -> bool {
         self.cluster.credentials.as_ref() == Some(&self.credentials)
+    }
+
+    /// The key, for what does not find one by itself, as Ceph's tools do.
+    ///
+    /// # Errors
+    /// Unauthenticated if it is not known here.
+    pub fn key(&self) -> Result<Secret> {
+        let Credentials { user, key } = &self.credentials;
+        key.clone().ok_or_else(|| {
+            Error::unauthenticated(format!(
+                "the key of client.{user} of cluster {:?} is not known here, and this node needs it: set \
+                 CEPHLET_CEPH_KEYRING or the cluster's key file, or give `userID` and `userKey` as secrets",
+                self.cluster.name
+            ))
+        })
     }
 
     /// Where the key comes from, for people.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::backend::ceph::ClusterAccess;
 use crate::clusters::{Cluster, Clusters};
-use crate::error::{Error, Result};
-use crate::ids::Place;
+use crate::error::{Error, Kind, Result};
+use crate::ids::{Place, VolumeId};
 use crate::secrets::Secrets;
 
 /// A pool and a namespace (empty for none) of a cluster, and the credentials to reach them.
@@ -81,6 +81,30 @@ pub(crate) fn locate(clusters: &Clusters, place: &Place, secrets: &Secrets) -> R
     }
     let access = ClusterAccess::new(cluster, secrets)?;
     Ok(PoolRef { access, pool: place.pool.clone(), namespace: place.namespace.clone() })
+}
+
+/// Ends this node's own publication of a detached volume, by `end`. The volume stays published where a repeat
+/// would not help: its cluster is not set up here any more; or nobody has credentials, and requests to
+/// unstage bring none.
+pub(crate) fn end_own_publication(
+    clusters: &Clusters,
+    (id, secrets): (&VolumeId, &Secrets),
+    end: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let found = clusters.find(&id.place.cluster);
+    let nobody_can = || matches!(&found, Ok(Some(cluster)) if cluster.credentials(secrets).is_err());
+    let why = match &found {
+        Ok(None) => Error::precondition("its cluster is not set up here any more"),
+        _ => match end() {
+            Err(error) if error.kind() == Kind::Unauthenticated && nobody_can() => error,
+            ended => return ended,
+        },
+    };
+    log::warn!(
+        "volume {id} is detached; if this node had published it to itself, it stays so until it is staged here \
+         again, or ControllerUnpublishVolume ends that: {why}"
+    );
+    Ok(())
 }
 
 /// Where a new volume of `backend` would live.

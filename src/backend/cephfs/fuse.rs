@@ -25,16 +25,18 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(super) struct Fuse {
     runner: Arc<dyn Runner>,
     kernel: Kernel,
+    in_container: bool,
 }
 
 impl Fuse {
-    pub fn new(runner: Arc<dyn Runner>, kernel: Kernel) -> Self {
-        Self { runner, kernel }
+    pub fn new(runner: Arc<dyn Runner>, kernel: Kernel, in_container: bool) -> Self {
+        Self { runner, kernel, in_container }
     }
 
-    /// Checks that ceph-fuse is here; the error says what to install.
+    /// Checks that ceph-fuse can be used here; the error says what to install.
     pub fn usable(&self) -> Result<()> {
-        Ok(self.runner.has(Tool::CephFuse)?)
+        let why = "ceph-fuse would end with this container: use the kernel's client";
+        if self.in_container { Err(Error::precondition(why)) } else { Ok(self.runner.has(Tool::CephFuse)?) }
     }
 
     /// Mounts a tree. ceph-fuse ends its first process when it is mounted; another one stays.
@@ -50,7 +52,7 @@ impl Fuse {
     /// # Errors
     /// Unavailable if one stays.
     pub fn await_end(&self, call: &Call, at: &Path) -> Result<()> {
-        if self.usable().is_err() {
+        if self.runner.has(Tool::CephFuse).is_err() {
             return Ok(());
         }
         let (what, mut last) = (format!("ceph-fuse to leave {}", at.display()), None);
@@ -126,7 +128,10 @@ fn explain(failure: CommandError, tree: &TreeToMount) -> Error {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
+    use crate::exec::fake::{FakeHelper, FakeRunner};
     use crate::kernel::ceph::Mounter;
     use crate::secrets::Secret;
 
@@ -156,6 +161,16 @@ mod tests {
         ];
         assert_eq!(cmd.to_string(), words.join(" "));
         assert_eq!(cmd.memory_files().collect::<Vec<_>>(), ["AQBkey=="]);
+    }
+
+    #[test]
+    fn no_process_is_started_that_would_end_with_the_container() {
+        let kernel = Kernel::new(Arc::new(FakeHelper::default()));
+        let usable =
+            |in_container| Fuse::new(Arc::new(FakeRunner::default()), kernel.clone(), in_container).usable();
+        usable(false).unwrap();
+        let refused = usable(true).unwrap_err();
+        assert!(refused.kind() == Kind::Precondition && refused.message().contains("container"), "{refused}");
     }
 
     #[test]

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backend::ceph::ClusterAccess;
-use crate::backend::ceph::placement::known;
+use crate::backend::ceph::placement::{end_own_publication, known};
 use crate::backend::ceph::publication::{NodePublication, PublicationLock};
-use crate::backend::cephfs::context::{Context, may_exist};
+use crate::backend::cephfs::context::{Context, Fs, may_exist};
 use crate::backend::cephfs::fuse::Fuse;
 use crate::backend::cephfs::names::client_name;
 use crate::backend::cephfs::publish::{PublishContext, end_publications, mounted_tree, publish};
 use crate::backend::{
     AttachedImage, Attachment, Condition, Fault, FileTree, NodeContext, NodeDriver, Publication, PublishedBy,
-    Reason, Served, WriteDown,
+    Reason, WriteDown,
 };
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
@@ -35,6 +35,8 @@ const FUSE_MODULE: &str = "fuse";
 pub struct ThisNode {
     pub name: String,
     pub kernel: Kernel,
+    /// Whether this is a container, with which processes of ceph-fuse would end.
+    pub in_container: bool,
     /// The daemon's own mount point of the volume with this key.
     pub mount_point: Box<dyn Fn(&str) -> PathBuf + Send + Sync>,
 }
@@ -50,7 +52,7 @@ pub(crate) struct Node {
 
 impl Node {
     pub fn new(context: Arc<Context>, runner: Arc<dyn Runner>, here: ThisNode) -> Self {
-        let fuse = Fuse::new(Arc::clone(&runner), here.kernel.clone());
+        let fuse = Fuse::new(Arc::clone(&runner), here.kernel.clone(), here.in_container);
         Self { context, runner, modules: Modules::default(), fuse, here }
     }
 
@@ -59,7 +61,7 @@ impl Node {
         if knows_file_system(MODULE) || self.modules.has(MODULE) || self.fuse.usable().is_ok() {
             return Ok(());
         }
-        Err(no_client("there is no module of it (in a container: mount the host's /lib/modules)"))
+        Err(self.no_client("there is no module of it"))
     }
 
     /// Makes sure that the client can be used. The kernel takes no key of Ceph before its client is loaded.
@@ -73,11 +75,18 @@ impl Node {
         }
         let loaded = self.runner.run(call, &Cmd::new(Tool::Modprobe, Class::Change).arg(module));
         loaded.map(drop).map_err(|error| match mounter {
-            Mounter::Kernel => no_client(&Error::from(error).to_string()),
+            Mounter::Kernel => self.no_client(&Error::from(error).to_string()),
             Mounter::Fuse => {
                 Error::from(error).with_kind(Kind::Precondition).hint("run `modprobe fuse` on the host")
             }
         })
+    }
+
+    fn no_client(&self, why: &str) -> Error {
+        let or_fuse = if self.here.in_container { "" } else { ", or use the parameter mounter=fuse" };
+        Error::precondition(format!(
+            "this node's kernel has no CephFS client: {why}; run `modprobe {MODULE}` on the host{or_fuse}"
+        ))
     }
 
     /// The daemon's own mount point of a volume, as the table of mounts names it.
@@ -102,14 +111,7 @@ impl Node {
     ) -> Result<TreeToMount> {
         let cluster = known(&self.context.clusters, &id.place.cluster)?;
         let access = ClusterAccess::new(cluster, wanted.secrets)?;
-        let (user, key) = (access.credentials.user.clone(), access.credentials.key.clone());
-        let key = key.ok_or_else(|| {
-            Error::unauthenticated(format!(
-                "the key of client.{user} of cluster {:?} is not known here, and a mount needs it: set \
-                 CEPHLET_CEPH_KEYRING or the cluster's key file, or give `userID` and `userKey` as secrets",
-                access.cluster.name
-            ))
-        })?;
+        let (user, key) = (access.credentials.user.clone(), access.key()?);
         let PublishContext { path, snapshot, file_system, mounter, mount_options, read_only, .. } = published;
         let (snapshot, mut options) = (Some(snapshot).filter(|snapshot| !snapshot.is_empty()), mount_options);
         let read_only = read_only || snapshot.is_some();
@@ -147,13 +149,6 @@ impl Node {
         let publication = NodePublication::new(&publication, PublishedBy::Node);
         self.context.within(call, (&id.place, wanted.secrets), |fs| publish(fs, id, publication))
     }
-}
-
-fn no_client(why: &str) -> Error {
-    Error::precondition(format!(
-        "this node's kernel has no CephFS client: {why}; run `modprobe {MODULE}` on the host, or, outside a \
-         container, use the parameter mounter=fuse"
-    ))
 }
 
 impl NodeDriver for Node {
@@ -215,24 +210,16 @@ impl NodeDriver for Node {
     /// The last unmount has detached the tree; a process of ceph-fuse may still write out what it holds.
     fn detach(&self, call: &Call, id: &VolumeId, published: PublishedBy, secrets: &Secrets) -> Result<()> {
         self.fuse.await_end(call, &self.mount_point(id))?;
-        match (published, self.context.serves(&id.place)) {
-            (PublishedBy::Controller, _) => Ok(()),
-            (PublishedBy::Node, Served::Here) => {
-                let is_own = |lock: &PublicationLock| {
-                    lock.publication.by == PublishedBy::Node && lock.publication.node == self.here.name
-                };
-                self.context
-                    .within(call, (&id.place, secrets), |fs| end_publications(fs, id, is_own))
-                    .map(drop)
-            }
-            (PublishedBy::Node, _) => {
-                log::warn!(
-                    "volume {id} is unmounted; in its cluster, which is not set up here any more, it stays published: \
-                     ControllerUnpublishVolume ends that where the cluster is set up"
-                );
-                Ok(())
-            }
+        if published == PublishedBy::Controller {
+            return Ok(());
         }
+        let is_own = |lock: &PublicationLock| {
+            lock.publication.by == PublishedBy::Node && lock.publication.node == self.here.name
+        };
+        end_own_publication(&self.context.clusters, (id, secrets), || {
+            let end = |fs: &Fs<'_>| end_publications(fs, id, is_own).map(drop);
+            self.context.within(call, (&id.place, secrets), end)
+        })
     }
 
     /// The kernel learns of a new quota by itself.

@@ -35,7 +35,7 @@ impl wire::Node for Node {
     ) -> Result<Encoded<wire::NodePublishVolumeResponse>> {
         self.admit(&request.version)?;
         let request = NodePublishUnstaged {
-            volume: self.operations.volume(request.volume_id),
+            volume: self.operations.volume_to_use(request.volume_id),
             publish_context: decode::map("publish_volume_info", request.publish_volume_info)?,
             target_path: path(request.target_path),
             capability: decode::capability(request.volume_capability)?,

@@ -48,7 +48,7 @@ impl Node {
             return Err(Error::invalid("volume_mount_group is not offered while CEPHLET_STAGING is off"));
         }
         let request = NodePublishUnstaged {
-            volume: self.operations.volume(request.volume_id),
+            volume: self.operations.volume_to_use(request.volume_id),
             publish_context: decode::map(request.publish_context),
             target_path: path(request.target_path),
             capability: decode::capability(request.volume_capability)?,
@@ -72,7 +72,7 @@ impl wire::Node for Node {
         request: wire::NodeStageVolumeRequest,
     ) -> Result<Encoded<wire::NodeStageVolumeResponse>> {
         let request = NodeStage {
-            volume: self.operations.volume(request.volume_id),
+            volume: self.operations.volume_to_use(request.volume_id),
             publish_context: decode::map(request.publish_context),
             staging_path: path(request.staging_target_path),
             mount_group: decode::mount_group(&request.volume_capability)?,
@@ -107,7 +107,7 @@ impl wire::Node for Node {
             return self.publish_unstaged(caller, request);
         }
         let request = NodePublish {
-            volume: self.operations.volume(request.volume_id),
+            volume: self.operations.volume_to_use(request.volume_id),
             publish_context: decode::map(request.publish_context),
             staging_path: path(request.staging_target_path),
             target_path: path(request.target_path),

@@ -114,13 +114,20 @@ impl Operations {
 
     /// Binds a volume again where an orchestrator without staging has published it and nothing is mounted any
     /// more. Docker Swarm takes it for published and asks no more, and unmounts the targets of a plugin that
-    /// it stops: the next consumer would write into an empty directory of the host.
-    pub fn bind_lost_targets(&self, record: &NodeRecord) -> Result<()> {
-        let Some(id) = VolumeId::parse(&record.volume_id) else { return Ok(()) };
-        let (call, backend) = (Call::internal("recover"), self.backend_of(&id.place)?);
-        let volume = self.on_node(&call, &id, backend.as_ref())?;
-        let mut published = record.targets().filter(|it| it.kind == UseKind::Unstaged && !it.left_behind);
-        published.try_for_each(|target| self.bind_target(&volume, &target.path))
+    /// it stops: the next consumer would write into an empty directory of the host. Returns how many of the
+    /// `lost` targets are mounted again.
+    pub fn bind_lost_targets(&self, record: &NodeRecord, lost: &[&Use]) -> usize {
+        let Some(id) = VolumeId::parse(&record.volume_id) else { return 0 };
+        let call = Call::internal("recover");
+        let bind = |target: &Use| {
+            let volume = self.on_node(&call, &id, self.backend_of(&id.place)?.as_ref())?;
+            self.bind_target(&volume, &target.path)
+        };
+        let is_bound = |target: &&&Use| {
+            let failed = |error| log::warn!("volume {id} is not mounted again at {}: {error}", target.path);
+            bind(target).map_err(failed).is_ok()
+        };
+        lost.iter().filter(|it| it.kind == UseKind::Unstaged).filter(is_bound).count()
     }
 
     /// The paths where a volume is published on this node.

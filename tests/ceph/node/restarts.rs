@@ -43,7 +43,7 @@ fn a_volume_of_a_removed_cluster_is_unstaged() {
     let volume = scene.use_volume("one", 32, mount("ext4"), &[]);
     fs::write(scene.path("clusters.toml"), entry("other", cluster(), "cephlet-node")).expect("edit the file");
     scene.node.restart();
-    refused(scene.stage(&volume, "elsewhere"), Code::NOT_FOUND, &[&volume.id]);
+    refused(scene.stage(&volume, "elsewhere"), Code::FAILED_PRECONDITION, &[&volume.id]);
     scene.retire(&volume, &["target"], &["stage"]);
     scene.assert_clean();
 }

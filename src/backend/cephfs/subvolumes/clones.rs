@@ -84,15 +84,15 @@ impl Subvolumes<'_> {
         }
     }
 
-    /// Whether the manager will come to a pending clone of a snapshot. A manager that dies in `snapshot
-    /// clone` may leave a clone that is not in the list of its successor. It stays pending for ever: it can
-    /// be neither cancelled nor removed.
-    pub fn is_queued(&self, name: &str, new: NewClone<'_>) -> Result<bool> {
+    /// Whether a clone of a snapshot is in the manager's list; None if the manager does not tell. A manager
+    /// that dies in `snapshot clone` may leave a clone that is not in the list of its successor. It stays
+    /// pending for ever: it can be neither cancelled nor removed.
+    pub fn is_queued(&self, name: &str, new: NewClone<'_>) -> Result<Option<bool>> {
         let source = Subvolumes { group: new.group, ..*self };
         let snapshot = [snap_name(new.snapshot)];
         match source.of_one(Class::Question, "fs subvolume snapshot info", new.source, snapshot) {
             Ok(printed) => Ok(read::<Queue>("ceph fs subvolume snapshot info", &printed)?.has(name)),
-            Err(failure) if is_absent(&failure) => Ok(false),
+            Err(failure) if is_absent(&failure) => Ok(Some(false)),
             Err(failure) => Err(self.error(failure, "look for copies to", name)),
         }
     }
@@ -119,9 +119,11 @@ struct Queued {
 }
 
 impl Queue {
-    fn has(&self, name: &str) -> bool {
-        let is_listed = |clones: &Vec<Queued>| clones.iter().any(|clone| clone.name == name);
-        self.has_pending_clones == "yes" && self.pending_clones.as_ref().is_none_or(is_listed)
+    fn has(&self, name: &str) -> Option<bool> {
+        match &self.pending_clones {
+            Some(clones) => Some(clones.iter().any(|clone| clone.name == name)),
+            None => (self.has_pending_clones != "yes").then_some(false),
+        }
     }
 }
 

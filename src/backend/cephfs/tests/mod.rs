@@ -4,6 +4,7 @@
 
 mod by_hand;
 mod copies;
+mod credentials;
 mod disk;
 mod fake;
 mod fences;

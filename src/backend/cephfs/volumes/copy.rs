@@ -124,10 +124,16 @@ impl Copy<'_> {
     fn look(&mut self) -> Result<Option<()>> {
         let subvolumes = self.fs.subvolumes();
         match subvolumes.clone_state(self.object)? {
-            CloneState::Complete => return Ok(Some(())),
+            // The manager needs the snapshot until the clone leaves its list, a moment later.
+            CloneState::Complete => {
+                let is_listed = subvolumes.is_queued(self.object, self.new)? == Some(true);
+                return Ok((!is_listed).then_some(()));
+            }
             CloneState::Absent => begin(self.fs, self.object, self.new)?,
-            CloneState::Pending if subvolumes.is_queued(self.object, self.new)? => self.show("pending"),
-            CloneState::Pending => self.give_up_if_lost()?,
+            CloneState::Pending if subvolumes.is_queued(self.object, self.new)? == Some(false) => {
+                self.give_up_if_lost()?;
+            }
+            CloneState::Pending => self.show("pending"),
             CloneState::Unfinished(state) => self.show(&state),
             CloneState::Failed(why) if self.is_second => {
                 return Err(Error::internal(format!("the manager could not copy it: {why}")));
@@ -207,7 +213,8 @@ pub(crate) fn is_lost(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<bool> 
     let Some(SnapshotPath { group, subvolume, snapshot }) = &entry.copy_of else { return Ok(false) };
     let new = NewClone { group, source: subvolume, snapshot, pool: None };
     let subvolumes = fs.subvolumes();
-    Ok(subvolumes.clone_state(object)? == CloneState::Pending && !subvolumes.is_queued(object, new)?)
+    Ok(subvolumes.clone_state(object)? == CloneState::Pending
+        && subvolumes.is_queued(object, new)? == Some(false))
 }
 
 /// How an operator removes a lost copy: no command does.

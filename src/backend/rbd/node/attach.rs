@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::backend::ceph::PoolRef;
+use crate::backend::ceph::placement::end_own_publication;
 use crate::backend::rbd::context::Context;
 use crate::backend::rbd::image::layout::why_read_only;
 use crate::backend::rbd::names;
@@ -23,14 +24,10 @@ use crate::backend::{
 };
 use crate::clusters::Cluster;
 use crate::dispatch::Call;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::kernel::Backing;
 use crate::secrets::Secrets;
-
-/// What is wrong with a volume in use that has no device.
-const LOST: &str = "its device is gone from this node, perhaps with the rbd-nbd process that served it: \
-                    unpublish and unstage it here, and stage it again";
 
 const OUT_OF_DATE: &str =
     "it was attached for an earlier publication, and others may have written to it since";
@@ -86,7 +83,7 @@ impl Node {
         let (access, image, options) = (&at.access, &image, &options);
         let request = MapRequest { access, image, options, found, id_now: &id_now };
         if found.is_none() && options.mounter != Mounter::Nbd && self.context.tool.usable().is_ok() {
-            refuse_unmappable(&pool, &published.image_id)?;
+            refuse_unmappable(&pool, &published.image_id, self.mapper.or_nbd())?;
         }
         if options.read_only {
             return self.mapper.map(call, &request);
@@ -172,20 +169,6 @@ impl Node {
         }
     }
 
-    /// Accepts that a detached volume stays published to this node in its cluster, if neither the request nor
-    /// the cluster has credentials: a request to unstage brings none, so a repeat would never help.
-    fn ensure_nobody_could(&self, id: &VolumeId, secrets: &Secrets, error: Error) -> Result<()> {
-        let nobody = self.context.locate(&id.place, secrets).is_err();
-        if error.kind() != Kind::Unauthenticated || !nobody {
-            return Err(error);
-        }
-        log::warn!(
-            "volume {id} is detached; if this node had published it to itself, it stays so until it is \
-             staged here again, or ControllerUnpublishVolume brings the secrets: {error}"
-        );
-        Ok(())
-    }
-
     fn with_image<T>(&self, id: &VolumeId, work: impl FnOnce(&node::Image<'_>) -> Result<T>) -> Result<T> {
         let name = &id.place.cluster;
         let cluster = match self.context.clusters.find(name) {
@@ -268,20 +251,11 @@ impl NodeDriver for Node {
                  cluster: {error}"
             );
         }
-        match (published, self.context.serves(&id.place)) {
-            (PublishedBy::Controller, _) => Ok(()),
-            (PublishedBy::Node, Served::Here) => {
-                let given_back = unpublish_here(&self.context, call, id, secrets);
-                given_back.or_else(|error| self.ensure_nobody_could(id, secrets, error))
-            }
-            (PublishedBy::Node, _) => {
-                let rest = "ControllerUnpublishVolume ends that where the cluster is set up";
-                log::warn!(
-                    "volume {id} is detached; in its cluster, which is not set up here any more, it stays \
-                     published: {rest}"
-                );
-                Ok(())
-            }
+        match published {
+            PublishedBy::Controller => Ok(()),
+            PublishedBy::Node => end_own_publication(&self.context.clusters, (id, secrets), || {
+                unpublish_here(&self.context, call, id, secrets)
+            }),
         }
     }
 
@@ -335,7 +309,7 @@ impl NodeDriver for Node {
     /// Callers ask only about volumes in use, so a volume without a device has lost it.
     fn condition(&self, call: &Call, id: &VolumeId) -> Result<Condition> {
         let Some(attachment) = self.attached(id)? else {
-            return Ok(Some(Fault::new(Reason::DeviceGone, LOST)));
+            return Ok(Some(Reason::DeviceGone.into()));
         };
         let device = attachment.device()?;
         match self.mapper.condition(device) {

@@ -126,10 +126,11 @@ impl Writer<'_> {
     ) -> Result<Option<String>> {
         match &device.backing {
             Backing::Rbd(image) if !image.has_own_client => Ok(None),
-            Backing::Rbd(image) if image.address.is_empty() => Err(Error::precondition(
+            Backing::Rbd(image) if image.address.is_empty() => Err(Error::precondition(format!(
                 "this node's kernel does not tell the address of its clients, by which a lost node is shut out: \
-                 it takes Linux 4.11, or, outside a container, the parameter mounter=rbd-nbd",
-            )),
+                 install Linux 4.11 or later{}",
+                self.mapper.or_nbd()
+            ))),
             Backing::Rbd(image) => Ok(Some(image.address.clone())),
             _ => {
                 let own = |it: &&KnownClient| {

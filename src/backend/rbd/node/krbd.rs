@@ -28,8 +28,7 @@ impl Mapper {
     ) -> Result<BlockDevice> {
         let MapRequest { access, image, options, .. } = *wanted;
         self.ensure_driver(call)?;
-        let credentials = &access.credentials;
-        let key = credentials.key.clone().ok_or_else(|| no_key(&access.cluster.name, &credentials.user))?;
+        let (user, key) = (access.credentials.user.clone(), access.key()?);
         let (monitors, only_v2) = access.cluster.kernel_monitors()?;
         let mut driver_options = self.driver_options(wanted);
         if only_v2 && !driver_options.iter().any(|option| option.starts_with("ms_mode=")) {
@@ -37,7 +36,7 @@ impl Mapper {
         }
         let to_map = ImageToMap {
             monitors,
-            user: credentials.user.clone(),
+            user,
             key,
             options: driver_options,
             pool: image.pool.into(),
@@ -49,7 +48,7 @@ impl Mapper {
             former,
         };
         let mapped = self.kernel.map_rbd(call, &to_map, lock);
-        mapped.map(of_kernel).map_err(|error| advise(error, &to_map, options))
+        mapped.map(of_kernel).map_err(|error| advise(error, &to_map, (options, self.or_nbd())))
     }
 
     /// The options asked for, with those that every mapping has, and those that say which OSDs are near.
@@ -73,11 +72,9 @@ impl Mapper {
             return Ok(());
         }
         if !self.modules.has("rbd") {
-            return Err(no_driver(
-                "there is no module of it (in a container: mount the host's /lib/modules)",
-            ));
+            return Err(self.no_driver("there is no module of it"));
         }
-        self.runner.has(Tool::Modprobe).map_err(|error| no_driver(&Error::from(error).to_string()))
+        self.runner.has(Tool::Modprobe).map_err(|error| self.no_driver(&Error::from(error).to_string()))
     }
 
     /// Loads the driver, if it is not there.
@@ -89,10 +86,18 @@ impl Mapper {
         match loaded {
             Ok(_) if self.bus.is_loaded() => Ok(()),
             Ok(_) => {
-                Err(no_driver("`modprobe rbd` has loaded it, but /sys/bus/rbd is not there: mount sysfs"))
+                Err(self
+                    .no_driver("`modprobe rbd` has loaded it, but /sys/bus/rbd is not there: mount sysfs"))
             }
-            Err(error) => Err(no_driver(&Error::from(error).to_string())),
+            Err(error) => Err(self.no_driver(&Error::from(error).to_string())),
         }
+    }
+
+    fn no_driver(&self, why: &str) -> Error {
+        Error::precondition(format!(
+            "this node's kernel has no RBD driver: {why}; run `modprobe rbd` on the host{}",
+            self.or_nbd()
+        ))
     }
 }
 
@@ -108,30 +113,15 @@ fn has(options: &[String], name: &str) -> bool {
     options.iter().any(|option| option.split('=').next() == Some(name))
 }
 
-fn no_driver(why: &str) -> Error {
-    Error::precondition(format!(
-        "this node's kernel has no RBD driver: {why}; run `modprobe rbd` on the host, or, outside a \
-         container, use the parameter mounter=rbd-nbd"
-    ))
-}
-
-fn no_key(cluster: &str, user: &str) -> Error {
-    Error::unauthenticated(format!(
-        "the key of client.{user} of cluster {cluster:?} is not known here, and the kernel needs it to map: \
-         set CEPHLET_CEPH_KEYRING or \
-         the cluster's key file, or give `userID` and `userKey` as secrets"
-    ))
-}
-
 /// Says what the kernel's answer to a mapping means, and what to do about it.
-fn advise(error: Error, image: &ImageToMap, options: &MapOptions) -> Error {
-    match error.errno().and_then(|errno| advice(errno, image, options)) {
+fn advise(error: Error, image: &ImageToMap, wanted: (&MapOptions, &str)) -> Error {
+    match error.errno().and_then(|errno| advice(errno, image, wanted)) {
         Some((kind, advice)) => error.with_kind(kind).hint(advice),
         None => error,
     }
 }
 
-fn advice(errno: i32, image: &ImageToMap, wanted: &MapOptions) -> Option<(Kind, String)> {
+fn advice(errno: i32, image: &ImageToMap, wanted: (&MapOptions, &str)) -> Option<(Kind, String)> {
     let ImageToMap { user, monitors, options, .. } = image;
     Some(match errno {
         libc::ENOENT => (Kind::NotFound, "there is no such image, pool or namespace".into()),
@@ -164,12 +154,11 @@ fn advice(errno: i32, image: &ImageToMap, wanted: &MapOptions) -> Option<(Kind, 
 }
 
 /// The kernel refuses the image without naming the features that it lacks.
-fn unsupported(image: &ImageToMap, wanted: &MapOptions) -> String {
+fn unsupported(image: &ImageToMap, (wanted, or_nbd): (&MapOptions, &str)) -> String {
     let features = wanted.features.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     format!(
         "the kernel cannot do one of the image's features ({features}; `dmesg` has the bits): create the volume \
-         with the parameter mounter=rbd-nbd or with fewer imageFeatures, or run `rbd feature disable {image} \
-         FEATURE`"
+         with fewer imageFeatures or run `rbd feature disable {image} FEATURE`{or_nbd}"
     )
 }
 
@@ -220,14 +209,17 @@ mod tests {
             (libc::EMFILE, Kind::Internal, "map web"),
         ];
         for (errno, kind, words) in expected {
-            let error =
-                advise(Error::io("map web", &io::Error::from_raw_os_error(errno)), &image(), &options());
+            let error = advise(
+                Error::io("map web", &io::Error::from_raw_os_error(errno)),
+                &image(),
+                (&options(), ""),
+            );
             assert_eq!((error.kind(), error.errno()), (kind, Some(errno)));
             assert!(error.message().contains(words) && !error.message().contains("AQBkey"), "{error}");
         }
         let near = ImageToMap { options: vec!["read_from_replica=localize".into()], ..image() };
         let refused = Error::io("map web", &io::Error::from_raw_os_error(libc::EINVAL));
-        let error = advise(refused, &near, &options());
+        let error = advise(refused, &near, (&options(), ""));
         assert!(error.message().contains("takes Linux 5.8"), "{error}");
     }
 }

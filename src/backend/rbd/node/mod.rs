@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backend::ceph::ClusterAccess;
@@ -95,6 +95,7 @@ pub struct Mapper {
     modules: Modules,
     locks: MapLocks,
     topology: Arc<NodeTopology>,
+    in_container: bool,
     timing: NodeTiming,
 }
 
@@ -118,8 +119,14 @@ pub struct MapRequest<'a> {
 
 impl Mapper {
     /// A mapper that uses `kernel`, and runs tools by `runner`. `locks` is a file that lives until the next
-    /// boot. `topology` says which OSDs are near, for mappings that read from near ones.
-    pub fn new(kernel: Kernel, runner: Arc<dyn Runner>, locks: PathBuf, topology: Arc<NodeTopology>) -> Self {
+    /// boot. `topology` says which OSDs are near, for mappings that read from near ones. In a container there
+    /// is no rbd-nbd: its processes would end with that.
+    pub fn new(
+        kernel: Kernel,
+        runner: Arc<dyn Runner>,
+        locks: PathBuf,
+        (topology, in_container): (Arc<NodeTopology>, bool),
+    ) -> Self {
         Self {
             kernel,
             runner,
@@ -128,20 +135,21 @@ impl Mapper {
             modules: Modules::default(),
             locks: MapLocks::at(locks),
             topology,
+            in_container,
             timing: NodeTiming::default(),
         }
     }
 
     /// A mapper that sees sysfs and /proc below `root`.
     #[cfg(test)]
-    pub(crate) fn below(root: &std::path::Path, kernel: Kernel, runner: Arc<dyn Runner>) -> Self {
+    pub(crate) fn below(root: &Path, kernel: Kernel, runner: Arc<dyn Runner>) -> Self {
         let sysfs = root.join("sys");
         Self {
             bus: Bus::at(&sysfs),
             table: Table::at(&sysfs, root.join("proc")),
             modules: Modules::at(root.join("modules")),
             timing: NodeTiming { earlier_map: std::time::Duration::ZERO, ..NodeTiming::default() },
-            ..Self::new(kernel, runner, root.join("run/map-locks"), Arc::default())
+            ..Self::new(kernel, runner, root.join("run/map-locks"), Default::default())
         }
     }
 
@@ -218,13 +226,15 @@ impl Mapper {
         self.look(image).map(|(_, found)| found)
     }
 
-    /// All devices of volumes, also those that others have mapped.
+    /// The devices of volumes, also those that others have mapped. One that is mounted, or has a device on
+    /// top of it, may be that of another cephlet on this host, and is left out.
     pub fn devices(&self) -> io::Result<Vec<DeviceHere>> {
         let device = |path: PathBuf, object: &str, unmap: &str| DeviceHere {
-            detach: format!("{unmap} {}", path.display()),
+            detach: format!("if no other cephlet on this host uses it: {unmap} {}", path.display()),
             object: object.to_string(),
             path,
         };
+        let is_unused = |device: &DeviceHere| Self::users(&device.path).is_ok_and(|users| users.is_empty());
         let mapped = self.bus.mapped()?.into_iter().filter(|it| names::is_volume(&it.name));
         let mapped = mapped.map(|it| device(it.path(), &it.name, "rbd device unmap"));
         let connected = self.table.connected()?.into_iter();
@@ -232,7 +242,7 @@ impl Mapper {
             let [.., name, _] = cookie::fields(&it.cookie)?;
             Some(device(it.path(), name, "rbd-nbd unmap"))
         });
-        Ok(mapped.chain(connected).collect())
+        Ok(mapped.chain(connected).filter(is_unused).collect())
     }
 
     /// The numbers of all devices of the kernel's driver, and the devices of the image.
@@ -253,7 +263,7 @@ impl Mapper {
     /// # Errors
     /// Precondition, with the users, while the device is in use; what the kernel or the tool answers.
     fn unmap(&self, call: &Call, device: &BlockDevice, lock: Option<&ByteLock>) -> Result<()> {
-        let users = self.users(device)?;
+        let users = Self::users(&device.path)?;
         let unmapped = match &device.backing {
             _ if !users.is_empty() => Unmapped::InUse,
             Backing::Rbd(image) => self.kernel.unmap_rbd(call, image, lock)?,
@@ -307,8 +317,7 @@ impl Mapper {
     }
 
     /// Mounts of the device, and devices on top of it.
-    fn users(&self, device: &BlockDevice) -> Result<Vec<String>> {
-        let path = &device.path;
+    fn users(path: &Path) -> Result<Vec<String>> {
         let failed = |error| Error::io(format_args!("look who uses {}", path.display()), &error);
         let device = match block::Device::at(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

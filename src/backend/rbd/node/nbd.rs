@@ -27,11 +27,22 @@ use crate::sys::openers::Openers;
 impl Mapper {
     /// Checks that rbd-nbd can map; the error says why not. rbd-nbd loads the kernel's driver by itself.
     pub(super) fn has_nbd(&self) -> Result<()> {
+        self.refuse_in_container()?;
         self.runner.has(Tool::RbdNbd)?;
         match self.table.is_loaded() || self.modules.has("nbd") {
             true => Ok(()),
             false => Err(Error::precondition("the kernel has no NBD driver: run `modprobe nbd` on the host")),
         }
+    }
+
+    fn refuse_in_container(&self) -> Result<()> {
+        let why = "rbd-nbd would end with this container: use the kernel's driver";
+        if self.in_container { Err(Error::precondition(why)) } else { Ok(()) }
+    }
+
+    /// The way out of what the kernel's driver cannot do; empty in a container.
+    pub(crate) fn or_nbd(&self) -> &'static str {
+        if self.in_container { "" } else { ", or use the parameter mounter=rbd-nbd" }
     }
 
     /// rbd-nbd reads the key as it starts, before it becomes a daemon.
@@ -41,6 +52,7 @@ impl Mapper {
         wanted: &MapRequest<'_>,
         lock: &ByteLock,
     ) -> Result<BlockDevice> {
+        self.refuse_in_container()?;
         let MapRequest { access, image, options, .. } = *wanted;
         let words = options.options.iter().map(|option| format!("--{option}"));
         let cookie = cookie::of(image, image.id()?);

@@ -31,11 +31,11 @@ const WAY_OUT: &str = "delete snapshots, and flatten (`rbd flatten`) or delete c
                        snapshots are kept (`rbd snap ls --all` shows them)";
 
 /// Refuses an image, by its id, that the kernel's driver would hang on.
-pub(crate) fn refuse_unmappable(pool: &Pool<'_>, image: &str) -> Result<()> {
+pub(crate) fn refuse_unmappable(pool: &Pool<'_>, image: &str, or_nbd: &str) -> Result<()> {
     match pool.info(ImageRef::Id(image))? {
         Some(info) if info.snapshots > MAX_FOR_KERNEL => Err(Error::precondition(format!(
             "image {:?} of {} has {} snapshots, and the kernel's driver hangs with more than \
-             {MAX_FOR_KERNEL}: {WAY_OUT}; or create the volume with the parameter mounter=rbd-nbd, which has no such limit",
+             {MAX_FOR_KERNEL}: {WAY_OUT}{or_nbd}",
             info.name, pool.at, info.snapshots
         ))),
         _ => Ok(()),

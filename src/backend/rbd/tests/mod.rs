@@ -74,7 +74,7 @@ pub(crate) fn call() -> Call {
 /// The node's side, which maps nothing.
 pub(super) fn mapper() -> Mapper {
     let kernel = Kernel::new(Arc::new(FakeHelper::default()));
-    Mapper::new(kernel, Arc::new(FakeRunner::default()), "/nonexistent/map-locks".into(), Arc::default())
+    Mapper::new(kernel, Arc::new(FakeRunner::default()), "/nonexistent/map-locks".into(), Default::default())
 }
 
 /// A controller of the cluster, just started: it remembers nothing.
