@@ -847,7 +847,8 @@ def all_entries(pool, options, words, stdin):
     while True:
         page = read_entries(pool, words[0], "error getting omap keys " + words[0], lambda op: pool.io.get_omap_vals(op, after, "", PAGE))
         rows += page
-        if len(page) < PAGE:
+        # The cluster may allow fewer entries an answer than were asked for.
+        if not page:
             return b"".join(key.encode() + b"\n" + dumped(value) for key, value in rows)
         after = page[-1][0]
 
