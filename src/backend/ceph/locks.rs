@@ -1,5 +1,7 @@
 //! Locks on objects, kept by the cluster: true compare-and-swaps, which outlive their holders.
 
+use std::fmt;
+
 use crate::backend::ceph::PoolRef;
 use crate::dispatch::Call;
 use crate::error::Result;
@@ -73,6 +75,18 @@ impl LockTarget<'_> {
             Self::Subvolume(path) => format!("cephlet.vol.{path}"),
             Self::SnapshotName(key) => format!("cephlet.snap.{key}"),
             Self::VolumeName(key) => format!("cephlet.name.{key}"),
+        }
+    }
+}
+
+impl fmt::Display for LockTarget<'_> {
+    /// What the lock is for.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(id) | Self::Clients(id) | Self::Owner(id) => write!(f, "image {id}"),
+            Self::BareName(name) => write!(f, "the name {name}"),
+            Self::Subvolume(path) => write!(f, "subvolume {path}"),
+            Self::SnapshotName(key) | Self::VolumeName(key) => write!(f, "the claim {key}"),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::backend::ceph::claim::Name;
 use crate::backend::ceph::locations::Question;
+use crate::backend::ceph::publication::deletion::{Deleter, DeletionTimes};
 use crate::backend::ceph::{PoolRef, placement, removed};
 use crate::backend::rbd::jobs::Jobs;
 use crate::backend::rbd::memory::Memory;
@@ -140,6 +141,19 @@ impl<'a> Pool<'a> {
     /// The same pool in another call.
     pub fn with_call(&self, call: &'a Call) -> Self {
         self.context.pool(call, self.at)
+    }
+
+    /// This controller, when it deletes here. Its lock lasts until a removal that was started under it has
+    /// ended: the next holder must not meet one that still has to look up the name.
+    pub fn deleter(&self) -> Deleter<'_> {
+        let (timing, tool) = (self.timing(), &self.context.tool);
+        let times = DeletionTimes {
+            wait: timing.deletion_wait,
+            poll: timing.poll,
+            decision: timing.deletion_decision,
+            lifetime: timing.deletion_decision + tool.longest_change(),
+        };
+        Deleter { locks: tool.locks(self.call, self.at), call: self.call, tag: self.tag(), times }
     }
 
     /// The pool's options, which are read once a minute. A pool that does not exist has none: the next

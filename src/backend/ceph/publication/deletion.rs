@@ -1,5 +1,12 @@
 //! The lock under which a volume is deleted: an exclusive lock on its object, the same one by which it is
 //! published to nodes.
+//!
+//! Images are removed by name, and a name may mean another image at any moment. Every controller takes this
+//! lock before it removes an image. While a controller holds the lock and the name means the image, no other
+//! controller can remove that image, so the name keeps its meaning. The lock is taken by the id alone, and
+//! then the name is looked up: in the opposite order the image could be replaced in between.
+//!
+//! The demotion of an image takes the same lock, so the volume is published to no node meanwhile.
 
 use std::time::Duration;
 
@@ -71,15 +78,15 @@ impl DeletionLock {
 }
 
 impl Deleter<'_> {
-    /// Takes the lock on `what`, even if there is no such object: the caller looks afterwards.
-    pub fn acquire(&self, target: LockTarget<'_>, what: &str) -> Result<Acquired> {
+    /// Takes the lock, even if there is no such object: the caller looks afterwards.
+    pub fn acquire(&self, target: LockTarget<'_>) -> Result<Acquired> {
         let request = LockRequest {
             cookie: DELETER.into(),
             description: text::write(KIND, json!({ "controller": self.tag })),
             shared: None,
             seconds: Some(self.times.lifetime.as_secs()),
         };
-        let (times, what) = (self.times, format!("another controller that deletes {what}"));
+        let (times, what) = (self.times, format!("another controller that deletes {target}"));
         let acquired =
             self.call.wait_for(what, times.wait, times.poll, || self.try_acquire(target, &request))?;
         Ok(acquired.unwrap_or(Acquired::HeldElsewhere))
@@ -104,11 +111,11 @@ impl Deleter<'_> {
         }
     }
 
-    /// Gives the lock back, so that `what` can be published. If that fails, the lock expires by itself.
-    pub fn release(&self, target: LockTarget<'_>, what: &str) {
+    /// Gives the lock back, so that the volume can be published. If that fails, the lock expires by itself.
+    pub fn release(&self, target: LockTarget<'_>) {
         if let Err(error) = self.unlock_own(target) {
             let seconds = self.times.lifetime.as_secs();
-            log::warn!("{what} cannot be published for up to {seconds} s: {error}");
+            log::warn!("{target} cannot be published for up to {seconds} s: {error}");
         }
     }
 

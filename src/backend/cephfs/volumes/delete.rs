@@ -30,12 +30,12 @@ pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId, snapshots_may_outlive: bool) ->
     if let Some(entry) = fs.index().get(&path)?.filter(|entry| entry.state == State::Deleted) {
         return finish(fs, &id.object, &entry).map(|()| Deleted::Gone);
     }
-    let lock = match deleter.acquire(target, &format!("volume {id}"))? {
+    let lock = match deleter.acquire(target)? {
         Acquired::Locked(lock) => Ok(lock),
         Acquired::Published(holders) => Err(holders),
         Acquired::HeldElsewhere => return Err(deleter.held_elsewhere()),
     };
-    let found = find(fs, id).inspect_err(|_| deleter.release(target, &format!("volume {id}")))?;
+    let found = find(fs, id).inspect_err(|_| deleter.release(target))?;
     match (found, lock) {
         // Taking the lock has made its object.
         (None, _) => deleter.locks.remove_lockable(target).map(|()| Deleted::Absent),
@@ -44,7 +44,7 @@ pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId, snapshots_may_outlive: bool) ->
             let unused = await_unmounted(fs, found.own_path())
                 .and_then(|()| if snapshots_may_outlive { Ok(()) } else { refuse_snapshots(fs, &id.object) });
             let in_time = unused.and_then(|()| lock.call(fs.call));
-            let call = in_time.inspect_err(|_| deleter.release(target, &format!("volume {id}")))?;
+            let call = in_time.inspect_err(|_| deleter.release(target))?;
             remove_unused(&fs.within_call(&call), &id.object, &found.into_entry(fs, id))
                 .map(|()| Deleted::Gone)
         }

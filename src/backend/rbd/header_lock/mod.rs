@@ -5,10 +5,9 @@
 //! - by each node that the volume is published to ([`publication`](crate::backend::ceph::publication)): the
 //!   cookie is the node, and another holder must present the same tag;
 //! - for some minutes, and exclusively, by the controller that removes or demotes the image
-//!   ([`deletion_lock`]): the cookie is `delete`.
+//!   ([`deletion`](crate::backend::ceph::publication::deletion)): the cookie is `delete`.
 //!
 //! `cephlet.clients` is held by each client by which a node writes to the image ([`clients`]): the cookie is
 //! its address, the tag is `clients`.
 
 pub(crate) mod clients;
-pub(crate) mod deletion_lock;

@@ -1,8 +1,8 @@
 //! Deleting a volume.
 //!
-//! If nothing is in the way, a deletion is three commands: take the [deletion lock](deletion_lock), look up
-//! the name, remove the image. An image that is large, or has snapshots, is [retained](super::retain): it
-//! gets another name, and is removed in the background.
+//! If nothing is in the way, a deletion is three commands: take the [lock](DeletionLock), look up the name,
+//! remove the image. An image that is large, or has snapshots, is [retained](super::retain): it gets another
+//! name, and is removed in the background.
 //!
 //! Before the lock is taken, the image's id is in the journal. A killed `rbd rm` frees the name while the
 //! image is still there, and another controller may make a new image of the name. So the rest is removed by
@@ -20,9 +20,8 @@
 //! | `rm`: in the trash, where no list shows it; the name is free | absent | there | `rbd trash rm` |
 //! | `rm`: the header is gone, the rest is there | absent | absent | `rbd trash rm` |
 
-use crate::backend::ceph::publication::deletion::is_published;
+use crate::backend::ceph::publication::deletion::{Acquired, DeletionLock, is_published};
 use crate::backend::rbd::context::{Context, Pool};
-use crate::backend::rbd::header_lock::deletion_lock::{self, Acquired, DeletionLock};
 use crate::backend::rbd::image::find::{find_volume, refuse_absent_in_resync};
 use crate::backend::rbd::image::parent::check_parent_later;
 use crate::backend::rbd::image::remove::{insist, interrupted, is_large, remove_bare_name, remove_for_good};
@@ -171,13 +170,14 @@ fn settle_names(pool: &Pool<'_>, name: &str, image: &str) -> Result<()> {
     if !matches!((one?, other?), (Some(one), Some(other)) if one.id == other.id) {
         return Ok(());
     }
-    match deletion_lock::acquire(pool, image)? {
+    let (target, deleter) = (LockTarget::Header(image), pool.deleter());
+    match deleter.acquire(target)? {
         Acquired::Locked(_) => {}
         Acquired::Published(_) => return Ok(()),
-        Acquired::HeldElsewhere => return Err(deletion_lock::held_elsewhere(pool)),
+        Acquired::HeldElsewhere => return Err(deleter.held_elsewhere()),
     }
     let settled = find_by_own_name(pool, name).and_then(|_| find_by_own_name(pool, &retained));
-    deletion_lock::release(pool, image);
+    deleter.release(target);
     settled.map(drop)
 }
 
@@ -208,7 +208,8 @@ fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, record_deletion: RecordDe
 
 /// Deletes the volume under the deletion lock of the image of this id.
 fn delete_image(pool: &Pool<'_>, deletion: &Deletion<'_>, image: &str) -> Result<Outcome> {
-    let lock = match deletion_lock::acquire(pool, image)? {
+    let (target, deleter) = (LockTarget::Header(image), pool.deleter());
+    let lock = match deleter.acquire(target)? {
         Acquired::Locked(lock) => lock,
         Acquired::Published(nodes) => {
             refuse_published(pool, deletion.id, image, &nodes)?;
@@ -220,7 +221,7 @@ fn delete_image(pool: &Pool<'_>, deletion: &Deletion<'_>, image: &str) -> Result
         }
     };
     let outcome = delete_locked(pool, deletion, image, lock);
-    outcome.inspect_err(|_| deletion_lock::release(pool, image))
+    outcome.inspect_err(|_| deleter.release(target))
 }
 
 /// Deletes the volume if its name means the image that is locked.
@@ -261,11 +262,23 @@ fn remove_or_retain(
     // The snapshots of the mirroring are not among them, and are removed with the image.
     let mut snapshots = if info.snapshots == 0 { Vec::new() } else { snapshots_of(pool, info)? };
     if snapshots.is_empty() && !is_large(info) && !pool.options()?.trashes_removed {
-        if remove_at_once(pool, info, lock)? != Removed::HasSnapshots {
-            return Ok(());
+        let call = lock.call(pool.call)?;
+        let in_time = pool.with_call(&call);
+        let removed = insist(&in_time, &info.name, || match remove_for_good(&in_time, info)? {
+            Removed::Watched => refuse_mapped(&in_time, &info.name).map(|()| Removed::Watched),
+            removed => Ok(removed),
+        });
+        // Also after a failure: the command may have been killed between the parent and the rest.
+        info.parent.iter().for_each(|parent| check_parent_later(pool, parent));
+        match removed? {
+            // A snapshot was taken since the look.
+            Removed::HasSnapshots => snapshots = snapshots_of(pool, info)?,
+            Removed::Watched => {
+                refuse_watched(pool, &info.name, MayBeMirrored::Yes)?;
+                return Err(interrupted());
+            }
+            Removed::Gone | Removed::Absent => return Ok(()),
         }
-        // A snapshot was taken since the look.
-        snapshots = snapshots_of(pool, info)?;
     }
     if !snapshots_may_outlive {
         refuse_needed(&snapshots)?;
@@ -275,23 +288,6 @@ fn remove_or_retain(
 
 fn snapshots_of(pool: &Pool<'_>, info: &ImageInfo) -> Result<Vec<SnapshotInfo>> {
     Ok(pool.snapshots(ImageRef::Id(&info.id))?.unwrap_or_default())
-}
-
-fn remove_at_once(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> Result<Removed> {
-    let remove = |pool: &Pool<'_>| match remove_for_good(pool, info)? {
-        Removed::Watched => refuse_mapped(pool, &info.name).map(|()| Removed::Watched),
-        removed => Ok(removed),
-    };
-    let removed = deletion_lock::under(&lock, pool, |pool| insist(pool, &info.name, || remove(pool)));
-    // Also after a failure: the command may have been killed between the parent and the rest.
-    info.parent.iter().for_each(|parent| check_parent_later(pool, parent));
-    match removed? {
-        Removed::Watched => {
-            refuse_watched(pool, &info.name, MayBeMirrored::Yes)?;
-            Err(interrupted())
-        }
-        removed => Ok(removed),
-    }
 }
 
 /// Finishes a killed deletion, or finds it finished. The name does not mean the image; `found` is what a look
@@ -307,7 +303,7 @@ fn finish(pool: &Pool<'_>, name: &str, image: &str, found: Option<ImageInfo>) ->
     match (removed, found) {
         (Removed::Gone, _) => return Ok(Deleted::Gone),
         (Removed::Watched, _) => return Err(interrupted()),
-        (_, Some(_)) => deletion_lock::release(pool, image),
+        (_, Some(_)) => pool.deleter().release(LockTarget::Header(image)),
         // Taking the lock has made an object though there is no image.
         (_, None) => pool.remove_lockable(LockTarget::Header(image))?,
     }
@@ -332,7 +328,7 @@ fn remove_rest(pool: &Pool<'_>, name: &str, image: &str, is_there: bool) -> Resu
 /// stays on it, and the volume is gone. The volume's name is removed if a killed rename has left it.
 fn refuse_whole(pool: &Pool<'_>, name: &str, image: &str) -> Result<()> {
     match pool.info(ImageRef::Id(image))? {
-        Some(info) if names::id_of_retained(&info.name).is_none() => Err(deletion_lock::held_elsewhere(pool)),
+        Some(info) if names::id_of_retained(&info.name).is_none() => Err(pool.deleter().held_elsewhere()),
         _ => find_by_own_name(pool, name).map(drop),
     }
 }

@@ -9,8 +9,8 @@
 //!   while it has the name of a volume.
 //! - `rbd rm` of a name that the directory does not have destroys the image: see [`rename`](super::rename).
 
+use crate::backend::ceph::publication::deletion::Acquired;
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::header_lock::deletion_lock::{self, Acquired};
 use crate::backend::rbd::image::watchers::{MayBeMirrored, users};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed};
 use crate::error::{Error, Result};
@@ -69,19 +69,20 @@ pub(crate) fn remove_left_over(pool: &Pool<'_>, name: &str) -> Result<Removed> {
 /// Removes the name of a volume that opens no image. One controller at a time does so, and waits once more
 /// for an image: another may have removed the name since, and be making the volume.
 pub(crate) fn remove_bare_name(pool: &Pool<'_>, name: &str) -> Result<()> {
-    let target = LockTarget::BareName(name);
-    let Acquired::Locked(lock) = deletion_lock::acquire_on(pool, target, &format!("the name {name}"))? else {
-        return Err(deletion_lock::held_elsewhere(pool));
+    let (target, deleter) = (LockTarget::BareName(name), pool.deleter());
+    let Acquired::Locked(lock) = deleter.acquire(target)? else {
+        return Err(deleter.held_elsewhere());
     };
     let (grace, poll) = (pool.timing().orphan_name_grace, pool.timing().poll);
-    let removed = deletion_lock::under(&lock, pool, |pool| {
+    let removed = lock.call(pool.call).and_then(|call| {
+        let pool = &pool.with_call(&call);
         let look = || pool.info(ImageRef::Name(name));
         match pool.call.wait_for(format!("image {name} to be there"), grace, poll, look)? {
             Some(_) => Ok(()),
             None => remove_left_over(pool, name).map(drop),
         }
     });
-    let released = deletion_lock::unlock_own(pool, target);
+    let released = deleter.unlock_own(target);
     removed.and(released)
 }
 

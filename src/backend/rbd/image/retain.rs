@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
+use crate::backend::ceph::publication::deletion::{Acquired, DeletionLock};
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::header_lock::deletion_lock::{self, Acquired, DeletionLock};
 use crate::backend::rbd::image::internal;
 use crate::backend::rbd::image::parent::{check_parent_later, check_retained_in};
 use crate::backend::rbd::image::remove::{is_large, remove_for_good, remove_left_over};
@@ -47,12 +47,11 @@ pub(crate) fn retain(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> R
     // `rbd rename` also renames an image that is in use.
     refuse_watched(pool, name, MayBeMirrored::as_said_by(info))?;
     let retained = names::retained(id);
-    let named = deletion_lock::under(&lock, pool, |pool| {
-        // The name serves the image's snapshots, even one that is taken between the look and the rename.
-        pool.set_metadata(name, OBJECT_KEY, name)?;
-        ensure_renamed(pool, info, &retained)
-    })?;
-    match named {
+    let call = lock.call(pool.call)?;
+    let in_time = pool.with_call(&call);
+    // The name serves the image's snapshots, even one that is taken between the look and the rename.
+    in_time.set_metadata(name, OBJECT_KEY, name)?;
+    match ensure_renamed(&in_time, info, &retained)? {
         Named::Done(_) => {
             check_retained_in(pool, id, Duration::ZERO);
             Ok(())
@@ -145,7 +144,7 @@ fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<Checked> {
     if let Some(former) = pool.metadata(&info.name, OBJECT_KEY)? {
         find_by_own_name(pool, &former)?;
     }
-    match deletion_lock::acquire(pool, &info.id)? {
+    match pool.deleter().acquire(LockTarget::Header(&info.id))? {
         // Another controller's lock keeps nodes out as well, and two may remove the image at once.
         Acquired::Locked(_) | Acquired::HeldElsewhere => {}
         // The image was published to a node by that name.

@@ -1,8 +1,8 @@
 //! The users of a volume, whose image must not change under them.
 
 use crate::backend::ceph::publication::PublicationLock;
+use crate::backend::ceph::publication::deletion::Acquired;
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::header_lock::deletion_lock::{self, Acquired};
 use crate::backend::rbd::tool::{ImageInfo, LockHolder, LockTarget};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -15,13 +15,14 @@ pub(super) fn while_unpublished<T>(
     refusal: impl FnOnce(&[LockHolder]) -> Error,
     act: impl FnOnce(&Pool<'_>) -> Result<T>,
 ) -> Result<T> {
-    let lock = match deletion_lock::acquire(pool, image)? {
+    let (target, deleter) = (LockTarget::Header(image), pool.deleter());
+    let lock = match deleter.acquire(target)? {
         Acquired::Locked(lock) => lock,
         Acquired::Published(holders) => return Err(refusal(&holders)),
-        Acquired::HeldElsewhere => return Err(deletion_lock::held_elsewhere(pool)),
+        Acquired::HeldElsewhere => return Err(deleter.held_elsewhere()),
     };
-    let done = deletion_lock::under(&lock, pool, act);
-    deletion_lock::release(pool, image);
+    let done = lock.call(pool.call).and_then(|call| act(&pool.with_call(&call)));
+    deleter.release(target);
     done
 }
 
