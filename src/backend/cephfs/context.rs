@@ -23,8 +23,8 @@ use crate::secrets::Secrets;
 
 /// How long the file systems of a cluster are remembered.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// How long a copy that is in no manager's list is remembered: longer than the pauses of who asks for it.
-const LOST_REMEMBERED: Duration = Duration::from_secs(60 * 60);
+/// How long a pending copy is remembered: longer than the pauses between the requests for it.
+const PENDING_REMEMBERED: Duration = Duration::from_secs(60 * 60);
 
 /// How long to wait for each thing in a cluster.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Timing {
     /// The pause between two looks how far a copy is, and how long a call waits for one.
     pub copy_look: Duration,
     pub copy_wait: Duration,
-    /// For how long a copy must be in no manager's list to be given up.
+    /// For how long a copy must be pending before the manager is asked whether it knows of it.
     pub lost_copy: Duration,
     /// A manager that answered within this time has not died meanwhile: another needs longer to start.
     pub same_manager: Duration,
@@ -90,8 +90,8 @@ pub(crate) struct Context {
     /// What topology remembers of pools.
     pub domains: DomainPools,
     file_systems: Cache<String, Arc<Vec<FileSystem>>>,
-    /// Since when a copy is in no manager's list.
-    pub lost_copies: Cache<String, Instant>,
+    /// Since when a copy is pending, or was last in the manager's list.
+    pub pending_copies: Cache<String, Instant>,
 }
 
 /// A file system and a group within one call, and the pool with its index.
@@ -113,8 +113,8 @@ impl Context {
         timing: Timing,
     ) -> Self {
         let (domains, file_systems) = (DomainPools::default(), Cache::for_at_most(REMEMBERED));
-        let lost_copies = Cache::for_at_most(LOST_REMEMBERED);
-        Self { clusters, monitors, objects, identity, timing, domains, file_systems, lost_copies }
+        let pending_copies = Cache::for_at_most(PENDING_REMEMBERED);
+        Self { clusters, monitors, objects, identity, timing, domains, file_systems, pending_copies }
     }
 
     /// The place as locks name it: a cluster may have several names, and a request may leave the file system

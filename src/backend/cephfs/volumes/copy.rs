@@ -130,10 +130,10 @@ impl Copy<'_> {
                 return Ok((!is_listed).then_some(()));
             }
             CloneState::Absent => begin(self.fs, self.object, self.new)?,
-            CloneState::Pending if subvolumes.is_queued(self.object, self.new)? == Some(false) => {
+            CloneState::Pending => {
+                self.show("pending");
                 self.give_up_if_lost()?;
             }
-            CloneState::Pending => self.show("pending"),
             CloneState::Unfinished(state) => self.show(&state),
             CloneState::Failed(why) if self.is_second => {
                 return Err(Error::internal(format!("the manager could not copy it: {why}")));
@@ -148,19 +148,23 @@ impl Copy<'_> {
     }
 
     fn show(&mut self, state: &str) {
-        self.fs.context.lost_copies.forget(&self.fs.path(self.object));
         if self.shown != state {
             log::info!("{}: {state}", self.what);
             self.shown = state.to_string();
         }
     }
 
-    /// The next attempt of the request takes another name. Should the manager come to this clone after all,
-    /// the sweep removes it.
+    /// Asks the manager once a minute for its list, which it reads from the file system. The next attempt of
+    /// the request takes another name. Should the manager come to this clone after all, the sweep removes it.
     fn give_up_if_lost(&self) -> Result<()> {
         let (fs, entry, path) = (self.fs, self.entry, self.fs.path(self.object));
-        let since = fs.context.lost_copies.get_or_ask(path.clone(), || Ok(Instant::now()))?;
+        let pending = &fs.context.pending_copies;
+        let since = pending.get_or_ask(path.clone(), || Ok(Instant::now()))?;
         if since.elapsed() < fs.context.timing.lost_copy {
+            return Ok(());
+        }
+        if fs.subvolumes().is_queued(self.object, self.new)? != Some(false) {
+            pending.remember(path, Instant::now());
             return Ok(());
         }
         fs.index().set(&path, &entry.become_state(State::Deleted, &fs.context.identity.tag))?;
