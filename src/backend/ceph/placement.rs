@@ -84,19 +84,19 @@ pub(crate) fn locate(clusters: &Clusters, place: &Place, secrets: &Secrets) -> R
 }
 
 /// Ends this node's own publication of a detached volume, by `end`. The volume stays published where a repeat
-/// would not help: its cluster is not set up here any more; or nobody has credentials, and requests to
-/// unstage bring none.
+/// would not help: its cluster is not set up here any more, or this host has no credentials for it and the
+/// request, as every request to unstage, brings none.
 pub(crate) fn end_own_publication(
     clusters: &Clusters,
     (id, secrets): (&VolumeId, &Secrets),
     end: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let found = clusters.find(&id.place.cluster);
-    let nobody_can = || matches!(&found, Ok(Some(cluster)) if cluster.credentials(secrets).is_err());
+    let no_credentials = || matches!(&found, Ok(Some(cluster)) if cluster.credentials(secrets).is_err());
     let why = match &found {
         Ok(None) => Error::precondition("its cluster is not set up here any more"),
         _ => match end() {
-            Err(error) if error.kind() == Kind::Unauthenticated && nobody_can() => error,
+            Err(error) if error.kind() == Kind::Unauthenticated && no_credentials() => error,
             ended => return ended,
         },
     };
