@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::scene::Scene;
 use crate::support::client::Answer;
+use crate::support::dice::Dice;
 use crate::support::machine::{is_mounted, loops_below, run};
 use crate::support::requests::*;
 use crate::support::{Client, Code, MIB, PATIENCE};
@@ -20,18 +21,6 @@ const CLIENTS: usize = 4;
 const VOLUMES: usize = 4;
 /// After so many refusals for now, a call counts as refused for good.
 const TRIES: usize = 1000;
-
-/// xorshift64: the same numbers from the same seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % limit as u64).expect("a small number")
-    }
-}
 
 /// The state that the clients share with the killer.
 struct Storm {

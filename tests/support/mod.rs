@@ -12,6 +12,7 @@ pub mod client;
 pub mod cluster;
 pub mod corner;
 pub mod daemon;
+pub mod dice;
 pub mod group;
 pub mod log;
 pub mod machine;

@@ -4,9 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crate::support::client::Answer;
+use crate::support::dice::Dice;
 use crate::support::machine::text;
 use crate::support::requests::delete;
 use crate::support::stub::{BEHIND, install};
@@ -21,7 +22,7 @@ pub const FORGOTTEN: Duration = Duration::from_secs(60);
 /// More than any test needs.
 const ROUNDS: usize = 20;
 /// The longest delay in microseconds: as long as a command takes on a machine that has nothing else to do.
-const LONGEST: u64 = 60_000;
+const LONGEST: usize = 60_000;
 
 /// How many commands of RBD are killed in each test, at random moments.
 pub fn kills() -> usize {
@@ -59,18 +60,11 @@ impl Kills {
     }
 
     /// Arms kills of the next `count` commands, each after at most `longest` microseconds.
-    pub fn arm(&self, longest: u64, count: usize) {
-        let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64) | 1;
-        eprintln!("{count} kills, seed {seed:#x}");
-        let mut state = seed;
+    pub fn arm(&self, longest: usize, count: usize) {
+        let mut dice = Dice::random();
         for number in 0..count {
-            // xorshift64: the same numbers from the same seed.
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            let micros = state % longest;
-            fs::write(self.delays.join(number.to_string()), format!("0.{:06}", micros.max(1)))
-                .expect("write a delay");
+            let micros = dice.below(longest).max(1);
+            fs::write(self.delays.join(number.to_string()), format!("0.{micros:06}")).expect("write a delay");
         }
     }
 
@@ -155,10 +149,10 @@ impl<P: Place> Killer<P> {
     }
 
     /// One and a half times the present duration of a short command, in microseconds.
-    fn time_of_a_command(&self) -> u64 {
+    fn time_of_a_command(&self) -> usize {
         let begun = Instant::now();
         self.corner.volumes();
-        u64::try_from(begun.elapsed().as_micros() * 3 / 2).expect("a short time")
+        usize::try_from(begun.elapsed().as_micros() * 3 / 2).expect("a short time")
     }
 
     /// Repeats `round` until as many commands were killed as a test wants. Each round should kill all of

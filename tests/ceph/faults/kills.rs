@@ -10,7 +10,7 @@ use crate::support::{Client, Corner, Place, object_of};
 /// The number of requests at once: each is hit several times.
 const REQUESTS: usize = Corner::REQUESTS;
 /// The duration of a flatten in microseconds: half of it passes before anything is copied.
-const FLATTEN: u64 = 120_000;
+const FLATTEN: usize = 120_000;
 
 #[test]
 #[ignore = "random: tests/run --full"]

@@ -23,9 +23,9 @@ const CHANGES: [&str; 7] = [
 const KILLS: usize = 30;
 const ROUNDS: u8 = 20;
 /// The longest time of one of them, in microseconds, on a machine that has nothing else to do.
-const LONGEST: u64 = 120_000;
+const LONGEST: usize = 120_000;
 /// The same of a resync, which is one write.
-const RESYNC: u64 = 60_000;
+const RESYNC: usize = 60_000;
 
 /// A site whose commands are killed.
 struct Tormented<'a> {
@@ -38,7 +38,7 @@ struct Tormented<'a> {
 impl Tormented<'_> {
     /// Repeats a step until it is done, while its commands are killed.
     #[track_caller]
-    fn step(&self, name: &'static str, longest: u64, ask: impl Fn(&Site) -> Answer<()>) {
+    fn step(&self, name: &'static str, longest: usize, ask: impl Fn(&Site) -> Answer<()>) {
         let (mut done, before) = (self.done.borrow_mut(), self.kills.killed());
         let count = done.entry(name).or_default();
         self.kills.arm(longest, KILLS.saturating_sub(*count));

@@ -3,15 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex};
 use std::thread;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::killer::{FORGOTTEN, forget_the_dead};
 use crate::support::client::Answer;
+use crate::support::dice::Dice;
 use crate::support::machine::Checksum;
 use crate::support::place::MIBS;
 use crate::support::requests::*;
@@ -34,27 +35,48 @@ fn kills() -> usize {
 /// As many kills as a comparison needs.
 const FEW_KILLS: usize = 10;
 
-/// The steps that are under way, a volume each, and how often those of each kind have been broken off.
+/// The step that each volume of a round takes.
 #[derive(Default)]
 struct Steps {
     now: Mutex<[Option<&'static str>; VOLUMES]>,
-    broken_off: Mutex<BTreeMap<&'static str, usize>>,
+    changed: Condvar,
 }
 
 impl Steps {
     fn enter(&self, volume: usize, step: Option<&'static str>) {
         self.now.lock().expect("a thread panicked")[volume] = step;
+        self.changed.notify_all();
     }
 
-    fn break_off(&self) {
-        let (now, mut broken_off) =
-            (self.now.lock().expect("a thread panicked"), self.broken_off.lock().expect("a thread panicked"));
-        now.iter().flatten().for_each(|step| *broken_off.entry(step).or_default() += 1);
+    /// The steps that are under way.
+    fn now(&self) -> Vec<&'static str> {
+        self.now.lock().expect("a thread panicked").iter().copied().flatten().collect()
     }
 
-    fn were_all_broken_off(&self, times: usize) -> bool {
-        let broken_off = self.broken_off.lock().expect("a thread panicked");
-        STEPS.iter().all(|step| broken_off.get(step).is_some_and(|count| *count >= times))
+    /// Waits until a volume takes `step`, or `is_over`.
+    fn wait_for(&self, step: &str, is_over: impl Fn() -> bool) {
+        let now = self.now.lock().expect("a thread panicked");
+        let goes_on = |now: &mut [Option<&str>; VOLUMES]| !now.contains(&Some(step)) && !is_over();
+        drop(self.changed.wait_while(now, goes_on).expect("a thread panicked"));
+    }
+}
+
+/// How often the steps of each kind have been broken off.
+struct BrokenOff(BTreeMap<&'static str, usize>);
+
+impl BrokenOff {
+    fn new() -> Self {
+        Self(STEPS.map(|step| (step, 0)).into())
+    }
+
+    fn count(&mut self, steps: Vec<&'static str>) {
+        steps.into_iter().for_each(|step| *self.0.entry(step).or_default() += 1);
+    }
+
+    /// The step that was broken off least, and how often it was.
+    fn rarest(&self) -> (&'static str, usize) {
+        let rarest = self.0.iter().min_by_key(|(_, count)| **count).expect("there are steps");
+        (rarest.0, *rarest.1)
     }
 }
 
@@ -146,20 +168,26 @@ fn kill_tools(daemon: &Daemon) -> bool {
     tools.filter(|tool| kill_process(*tool, Signal::KILL).is_ok()).count() > 0
 }
 
-/// Kills the tools of a daemon while volumes live.
-fn storm(corner: &impl Place, daemon: &Daemon, source: &Source, (steps, round): (&Steps, usize)) {
-    let over = AtomicBool::new(false);
+/// Kills the tools of a daemon while volumes live, each time in the step that was broken off least.
+fn storm(
+    corner: &impl Place,
+    daemon: &Daemon,
+    source: &Source,
+    (broken_off, round): (&mut BrokenOff, usize),
+) {
+    let (over, steps) = (AtomicBool::new(false), &Steps::default());
     thread::scope(|scope| {
-        let killing = scope.spawn(|| {
-            let mut state = UNIX_EPOCH.elapsed().map_or(1, |since| since.as_nanos() as u64);
-            eprintln!("seed {state:#x}");
+        let is_over = || over.load(Ordering::Relaxed);
+        let killing = scope.spawn(move || {
+            let mut dice = Dice::random();
             let mut killed = 0;
-            while killed < KILLS_OF_A_DAEMON && !over.load(Ordering::Relaxed) {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                // The work of a session has begun, or is at some point of its first second.
-                thread::sleep(Duration::from_millis(50 + (state >> 33) % 1000));
+            while killed < KILLS_OF_A_DAEMON && !is_over() {
+                steps.wait_for(broken_off.rarest().0, is_over);
+                // A step takes between a millisecond and seconds.
+                thread::sleep(Duration::from_millis(1 << dice.below(10)));
+                let under_way = steps.now();
                 if kill_tools(daemon) {
-                    steps.break_off();
+                    broken_off.count(under_way);
                     killed += 1;
                 }
             }
@@ -173,6 +201,7 @@ fn storm(corner: &impl Place, daemon: &Daemon, source: &Source, (steps, round): 
             .collect();
         living.into_iter().for_each(|one| one.join().expect("a life"));
         over.store(true, Ordering::Relaxed);
+        steps.changed.notify_all();
         killing.join().expect("the kills");
     });
 }
@@ -187,16 +216,17 @@ fn shut_out_by_storms<P: Place>(session: &str, kills: usize) -> usize {
     let corner = P::take();
     let mut daemon = corner.setup_of(1).set("CEPHLET_SESSION", session).start();
     let (source, before) = (Source::new(&corner, &daemon.client()), shut_out(&corner));
-    let steps = Steps::default();
+    let mut broken_off = BrokenOff::new();
     for round in 0.. {
-        storm(&corner, &daemon, &source, (&steps, round));
-        if steps.were_all_broken_off(kills) {
+        storm(&corner, &daemon, &source, (&mut broken_off, round));
+        eprintln!("round {round}: {:?}", broken_off.0);
+        if broken_off.rarest().1 >= kills {
             break;
         }
         daemon.restart();
     }
     let shut_out = shut_out(&corner) - before;
-    eprintln!("{:?}: {shut_out} clients were shut out", steps.broken_off.lock().expect("a thread panicked"));
+    eprintln!("{shut_out} clients were shut out");
     daemon.client().delete_snapshot(&delete_snapshot(&source.snapshot)).expect("delete the snapshot");
     daemon.client().delete_volume(&delete(&source.volume)).expect("delete");
     corner.assert_nothing();
