@@ -117,9 +117,12 @@ fn fences(door: &Door<'_>) -> Result<Vec<Finding>> {
         let (network, address, until) = (entry.network?, &entry.address, rfc3339(entry.until));
         let meaning = format!("cluster {cluster:?} has shut out {address} until {until}");
         let found = Finding::new(&FENCE_STAYS, address, meaning);
-        Some(match entry.is_lasting() {
-            true => found.mended_by(format!("cephlet fence remove {network} --cluster {cluster}")),
-            false => found,
+        Some(if entry.is_lasting() {
+            found.mended_by(format!("cephlet fence remove {network} --cluster {cluster}"))
+        } else if entry.is_range() {
+            found.mended_by(format!("when it uses no volume any more: ceph osd blocklist range rm {address}"))
+        } else {
+            found
         })
     };
     Ok(entries.filter_map(finding).collect())
@@ -186,12 +189,19 @@ mod tests {
             Entry::of_address("10.0.0.8:0/0", "2106-02-07T06:28:15.000000+0000"),
             Entry::of_address("10.0.0.6:0/0", "2076-01-01T00:00:00.000000+0000"),
             Entry::of_address("10.0.0.9:0/1", "2026-01-01T00:00:00.000000+0000"),
+            Entry::of_range("cidr:10.1.0.0:0/24", "2076-01-01T00:00:00.000000+0000").unwrap(),
         ];
         let told = found(FakeMonitors { entries, ..Default::default() });
         let told: Vec<(&str, &str)> =
             told.iter().map(|(name, mend)| (name.as_str(), mend.as_str())).collect();
         let fence = "cephlet fence remove 10.0.0.8/32 --cluster main";
         let host = "when it uses no volume any more: ceph osd blocklist rm 10.0.0.6:0/0";
-        assert_eq!(told, [("FenceStays:10.0.0.8:0/0", fence), ("FenceStays:10.0.0.6:0/0", host)]);
+        let network = "when it uses no volume any more: ceph osd blocklist range rm 10.1.0.0/24";
+        let expected = [
+            ("FenceStays:10.0.0.8:0/0", fence),
+            ("FenceStays:10.0.0.6:0/0", host),
+            ("FenceStays:10.1.0.0/24", network),
+        ];
+        assert_eq!(told, expected);
     }
 }

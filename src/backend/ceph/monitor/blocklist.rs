@@ -63,6 +63,11 @@ impl Entry {
         Some(Self { address, network, until: time(until) })
     }
 
+    /// Whether it is an entry of a network, which `ceph osd blocklist range rm` removes.
+    pub(crate) fn is_range(&self) -> bool {
+        is_range(&self.address)
+    }
+
     /// Whether the entry never ends.
     pub(crate) fn is_lasting(&self) -> bool {
         self.until >= SystemTime::UNIX_EPOCH + NEVER
@@ -104,8 +109,12 @@ pub(crate) fn removal(address: &str) -> Command {
 }
 
 /// Only a range is written without a port.
+fn is_range(address: &str) -> bool {
+    address.parse::<IpNet>().is_ok()
+}
+
 fn change(what: &str, address: &str, seconds: Option<f64>) -> Command {
-    let range = address.parse::<IpNet>().is_ok().then(|| ("range", "range".into()));
+    let range = is_range(address).then(|| ("range", "range".into()));
     let named = [("blocklistop", what.into()), ("addr", address.into())];
     let expire = seconds.map(|seconds| ("expire", seconds.into()));
     [("prefix", "osd blocklist".into())].into_iter().chain(range).chain(named).chain(expire).collect()

@@ -16,6 +16,7 @@ import ctypes
 PR_SET_DUMPABLE = 4
 ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # Keys are in its memory: no core, no ptrace, /proc is root's.
 
+import contextlib
 import errno
 import fcntl
 import itertools
@@ -36,6 +37,7 @@ WORKERS = 8  # Of a cluster. The library's own threads are the limit: more make 
 MANAGER_WORKERS = 8  # The same. The manager carries out one after the other, and is faster if the next is there already.
 CLIENTS = 2  # Of a cluster. The second takes locks that the first has.
 JUST_NOW = 1  # Seconds.
+SHORTLY = 5
 A_WHILE = 60
 LANES = 64
 IN_FLIGHT = 128  # Class methods of a list.
@@ -293,9 +295,17 @@ class Pool:
                 return
             after = rows[-1][0].encode("utf-8", "surrogateescape")
 
+    @contextlib.contextmanager
     def lane(self, image):
-        """One change of an image at a time: an open for writing makes the removal by another thread say EBUSY."""
-        return self.cluster.lanes[hash((self.name, self.namespace, image)) % LANES]
+        """One change of an image at a time: an open for writing makes the removal by another thread say EBUSY. The call of one that
+        has waited for long may have lost its right to begin; cephlet looks at that before it starts the tool."""
+        lane = self.cluster.lanes[hash((self.name, self.namespace, image)) % LANES]
+        if not lane.acquire(timeout=SHORTLY):
+            raise NotServed()
+        try:
+            yield
+        finally:
+            lane.release()
 
     def image(self, name=None, image_id=None, read_only=False):
         try:

@@ -18,8 +18,8 @@ use crate::clusters::{Cluster, Credentials};
 use crate::exec::fake::FakeRunner;
 use crate::exec::{ProcessLimits, Resident, Tool, Tools};
 
-/// Bindings whose commands print the file that is named in them, or the number of open connections. A FIFO is
-/// read until its writer closes it. A connection reads its file of settings when it ends. Every pool shuts
+/// Bindings whose commands print the file that is named in them, or the number of open connections, and whose
+/// removal of an image reads the file of its name. A FIFO is read until its writer closes it. A connection reads its file of settings when it ends. Every pool shuts
 /// out its client. The file `nonsense` gets the number of the process, which then breaks the protocol.
 const RADOS: &str = "
 import json, os, threading
@@ -79,6 +79,10 @@ class Error(Exception):
 class RBD:
     def version(self):
         return 1, 16, 0
+
+    def remove(self, io, name):
+        with open(name, 'rb') as file:
+            file.read()
 ";
 
 /// Longer than any test.
@@ -247,6 +251,22 @@ fn a_request_has_its_place_until_a_late_answer_comes() {
         thread::yield_now();
     }
     assert_eq!(ask(Class::Question, &file).unwrap().stdout, b"content");
+}
+
+#[test]
+fn a_change_that_waits_long_for_another_of_its_image_is_left_to_the_tool() {
+    let fixture = Fixture::new(LONG);
+    let [image] = &fifos(&fixture);
+    let image_option = format!("--image={}", image.display());
+    let rm = Cmd::new(Tool::Rbd, Class::Change).args(["--pool=rbd", "rm", &image_option]);
+    let remove = || fixture.session.run((&Call::internal("test"), &fixture.access), &rm);
+    thread::scope(|scope| {
+        let first = scope.spawn(remove);
+        let held = begun(image);
+        assert!(remove().is_none(), "it was not to be served");
+        drop(held);
+        assert!(first.join().unwrap().unwrap().is_ok());
+    });
 }
 
 #[test]
