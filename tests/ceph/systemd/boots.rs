@@ -19,6 +19,8 @@ const UNITS: &str = "/etc/systemd/system";
 /// The volumes: name, path, and the name of the path's units.
 const WEB: (&str, &str, &str) = ("web", "/srv/web", "srv-web");
 const DATA: (&str, &str, &str) = ("data", "/srv/my data", "srv-my\\x20data");
+const SHARED: (&str, &str, &str) = ("shared", "/srv/shared", "srv-shared");
+const ALL: [(&str, &str, &str); 3] = [WEB, DATA, SHARED];
 
 /// The ID of a volume. A name would be looked for in the cluster, too, by a tool that is slow in the VM.
 fn id_of(name: &str) -> String {
@@ -63,17 +65,20 @@ const POWER_FAILURE: [&str; 3] = ["sh", "-c", "echo b >/proc/sysrq-trigger"];
 fn first_boot() {
     install_program();
     run("systemctl", &["enable", "--now", "cephlet.service"]);
-    for (name, backend) in [(WEB.0, "backend=local"), (DATA.0, "backend=rbd")] {
+    let backends = ["backend=local", "backend=rbd", "backend=cephfs"];
+    for ((name, ..), backend) in ALL.into_iter().zip(backends) {
         let id = cephlet(&["volume", "create", name, "--size", "64M", "--parameter", backend]);
         fs::write(format!("/var/lib/boots/{name}"), id).expect("write the ID");
     }
     cephlet(&["volume", "publish", WEB.0, WEB.1, "--at-boot", "--flags", "noatime"]);
+    cephlet(&["volume", "publish", SHARED.0, SHARED.1, "--at-boot"]);
     cephlet(&["volume", "publish", DATA.0, DATA.1]);
-    fs::write(format!("{}/file", WEB.1), WEB.0).expect("write");
-    fs::write(format!("{}/file", DATA.1), DATA.0).expect("write");
+    for (name, path, _) in ALL {
+        fs::write(format!("{path}/file"), name).expect("write");
+    }
     cephlet(&["volume", "unpublish", DATA.0, DATA.1]);
     cephlet(&["volume", "publish", DATA.0, DATA.1, "--at-boot", "--read-only"]);
-    for (name, path, unit) in [WEB, DATA] {
+    for (name, path, unit) in ALL {
         consumer(name, path);
         assert_eq!(state(&format!("{unit}.mount")), "active");
         assert_eq!(state(&format!("cephlet-publish@{unit}.service")), "active");
@@ -81,9 +86,9 @@ fn first_boot() {
     boot_into("in good order", &["systemctl", "reboot"]);
 }
 
-/// Both volumes are published as before, before their users started.
-fn both_are_back() {
-    for (name, path, unit) in [WEB, DATA] {
+/// The volumes are published as before, before their users started.
+fn all_are_back() {
+    for (name, path, unit) in ALL {
         await_that("the user of the path has started", || match state(&format!("user-{name}.service")) {
             started if started == "active" => Ok(()),
             _ => {
@@ -103,7 +108,7 @@ fn warnings_of_this_boot() -> String {
 }
 
 fn after_a_reboot() {
-    both_are_back();
+    all_are_back();
     let said = warnings_of_this_boot();
     assert!(!said.contains("was in use before this boot"), "the shutdown has unpublished nothing: {said}");
 
@@ -129,7 +134,7 @@ fn after_a_reboot() {
 }
 
 fn after_a_power_failure() {
-    both_are_back();
+    all_are_back();
     let said = warnings_of_this_boot();
     assert!(said.contains("was in use before this boot"), "the power did not fail: {said}");
     outside(&["sh", "-c", "kill -s STOP $(cat \"$CLUSTER_DIR/run/mon.pid\")"]);
@@ -137,37 +142,46 @@ fn after_a_power_failure() {
 }
 
 fn after_a_boot_without_the_cluster() {
-    let (mount, service) = (format!("{}.mount", DATA.2), format!("cephlet-publish@{}.service", DATA.2));
+    let units = [DATA, SHARED]
+        .map(|(_, _, unit)| (format!("{unit}.mount"), format!("cephlet-publish@{unit}.service")));
     await_that("the boot goes on without the volume", || match state("multi-user.target") {
         reached if reached == "active" => Ok(()),
         other => Err(other),
     });
     assert_eq!(state("user-web.service"), "active");
-    assert_ne!(state("user-data.service"), "active");
-    await_that("the reason is told", || match status(&service) {
-        said if ["cephlet: UNAVAILABLE: ", "cephlet: DEADLINE_EXCEEDED: "]
-            .iter()
-            .any(|it| said.contains(it)) =>
-        {
-            Ok(())
-        }
-        said => Err(said),
-    });
-    let said = status(&mount);
-    assert!(said.contains(&service), "{said}");
-    assert!(!is_mounted(Path::new(DATA.1)));
+    for (mount, service) in &units {
+        await_that("the reason is told", || match status(service) {
+            said if ["cephlet: UNAVAILABLE: ", "cephlet: DEADLINE_EXCEEDED: "]
+                .iter()
+                .any(|it| said.contains(it)) =>
+            {
+                Ok(())
+            }
+            said => Err(said),
+        });
+        let said = status(mount);
+        assert!(said.contains(service), "{said}");
+    }
+    for (name, path, _) in [DATA, SHARED] {
+        assert_ne!(state(&format!("user-{name}.service")), "active");
+        assert!(!is_mounted(Path::new(path)));
+    }
 
     outside(&["sh", "-c", "kill -s CONT $(cat \"$CLUSTER_DIR/run/mon.pid\")"]);
-    await_that("the volume is published once the cluster is back", || match state(&mount) {
-        mounted if mounted == "active" => Ok(()),
-        _ => Err(status(&service)),
-    });
-    assert_eq!(state(&service), "active");
-    run_within(LONG_PATIENCE, "systemctl", &["start", "user-data.service"]);
+    for (mount, service) in &units {
+        await_that("the volume is published once the cluster is back", || match state(mount) {
+            mounted if mounted == "active" => Ok(()),
+            _ => Err(status(service)),
+        });
+        assert_eq!(state(service), "active");
+    }
+    for (name, ..) in [DATA, SHARED] {
+        run_within(LONG_PATIENCE, "systemctl", &["start", &format!("user-{name}.service")]);
+    }
 }
 
 fn undone() {
-    for (name, path, unit) in [WEB, DATA] {
+    for (name, path, unit) in ALL {
         let id = &id_of(name);
         cephlet(&["volume", "unpublish", id, path]);
         let (mount, service) = (format!("{unit}.mount"), format!("cephlet-publish@{unit}.service"));
