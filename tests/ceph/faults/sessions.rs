@@ -24,7 +24,7 @@ const VOLUMES: usize = 24;
 const CRASHED: &str = "signal 6 ended";
 /// How often one daemon loses its session. After more within a minute it starts no other for a while.
 const KILLS_OF_A_DAEMON: usize = 4;
-/// The steps of a life.
+/// The steps of a life, in their order.
 const STEPS: [&str; 7] = ["create", "publish", "unpublish", "copy", "snapshot", "expand", "delete"];
 
 /// How many times each step is under way when the session is killed, at least.
@@ -73,10 +73,15 @@ impl BrokenOff {
         steps.into_iter().for_each(|step| *self.0.entry(step).or_default() += 1);
     }
 
-    /// The step that was broken off least, and how often it was.
-    fn rarest(&self) -> (&'static str, usize) {
-        let rarest = self.0.iter().min_by_key(|(_, count)| **count).expect("there are steps");
-        (rarest.0, *rarest.1)
+    /// The steps that were broken off least, as a life has them.
+    fn rarest(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let mut steps = STEPS;
+        steps.sort_by_key(|step| self.0[step]);
+        STEPS.into_iter().filter(move |step| steps[..KILLS_OF_A_DAEMON].contains(step))
+    }
+
+    fn has_all(&self, times: usize) -> bool {
+        self.0.values().all(|count| *count >= times)
     }
 }
 
@@ -168,7 +173,7 @@ fn kill_tools(daemon: &Daemon) -> bool {
     tools.filter(|tool| kill_process(*tool, Signal::KILL).is_ok()).count() > 0
 }
 
-/// Kills the tools of a daemon while volumes live, each time in the step that was broken off least.
+/// Kills the tools of a daemon while volumes live, in the steps that were broken off least.
 fn storm(
     corner: &impl Place,
     daemon: &Daemon,
@@ -180,15 +185,13 @@ fn storm(
         let is_over = || over.load(Ordering::Relaxed);
         let killing = scope.spawn(move || {
             let mut dice = Dice::random();
-            let mut killed = 0;
-            while killed < KILLS_OF_A_DAEMON && !is_over() {
-                steps.wait_for(broken_off.rarest().0, is_over);
+            for step in broken_off.rarest() {
+                steps.wait_for(step, is_over);
                 // A step takes between a millisecond and seconds.
                 thread::sleep(Duration::from_millis(1 << dice.below(10)));
                 let under_way = steps.now();
                 if kill_tools(daemon) {
                     broken_off.count(under_way);
-                    killed += 1;
                 }
             }
         });
@@ -220,7 +223,7 @@ fn shut_out_by_storms<P: Place>(session: &str, kills: usize) -> usize {
     for round in 0.. {
         storm(&corner, &daemon, &source, (&mut broken_off, round));
         eprintln!("round {round}: {:?}", broken_off.0);
-        if broken_off.rarest().1 >= kills {
+        if broken_off.has_all(kills) {
             break;
         }
         daemon.restart();
