@@ -157,7 +157,8 @@ impl Source {
     }
 }
 
-/// Kills a daemon's session, and the tools that it has started. Returns whether there were any.
+/// Kills a daemon's session, and the tools that it has started. Returns whether there were any. A session that
+/// has no threads yet has not said hello; after one that dies then the daemon does without for a long time.
 fn kill_tools(daemon: &Daemon) -> bool {
     let threads = fs::read_dir(format!("/proc/{}/task", daemon.pid())).expect("the daemon runs").flatten();
     let children = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
@@ -166,7 +167,11 @@ fn kill_tools(daemon: &Daemon) -> bool {
         .collect();
     let is_tool = |pid: &&i32| {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        ["python3", "rbd", "rados", "ceph"].contains(&name.trim())
+        let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        match name.trim() {
+            "python3" => threads() > 1,
+            tool => ["rbd", "rados", "ceph"].contains(&tool),
+        }
     };
     let tools = children.iter().filter(is_tool).filter_map(|pid| Pid::from_raw(*pid));
     // One may just have ended.
@@ -189,9 +194,13 @@ fn storm(
                 steps.wait_for(step, is_over);
                 // A step takes between a millisecond and seconds.
                 thread::sleep(Duration::from_millis(1 << dice.below(10)));
-                let under_way = steps.now();
-                if kill_tools(daemon) {
-                    broken_off.count(under_way);
+                while !is_over() {
+                    let under_way = steps.now();
+                    if kill_tools(daemon) {
+                        broken_off.count(under_way);
+                        break;
+                    }
+                    thread::sleep(Duration::from_millis(5));
                 }
             }
         });
