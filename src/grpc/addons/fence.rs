@@ -7,7 +7,7 @@ use protobuf::Message;
 
 use crate::dispatch::Call;
 use crate::error::Result;
-use crate::grpc::bridge::{Caller, Encoded};
+use crate::grpc::bridge::{Answer, Asked, Caller};
 use crate::grpc::ensure_served;
 use crate::grpc::proto::fence as wire;
 use crate::grpc::v1::decode::{map, secrets};
@@ -27,10 +27,10 @@ impl FenceController {
     /// A change waits for others of the same cluster; a read-only request locks nothing.
     fn run<R: Message>(
         &self,
-        caller: &Caller<'_>,
+        caller: Caller<'_, R>,
         request: FenceRequest,
         work: impl FnOnce(&Call, &str, &FenceRequest) -> Result<R>,
-    ) -> Result<Encoded<R>> {
+    ) -> Answer {
         let cluster = self.operations.fenced_cluster(&request)?;
         let networks: Vec<String> = request.networks.iter().map(ToString::to_string).collect();
         let mut locks = LockSet::of_fences(&cluster, &networks.join(", "));
@@ -42,11 +42,7 @@ impl FenceController {
 }
 
 impl wire::FenceController for FenceController {
-    fn fence_cluster_network(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::FenceClusterNetworkRequest,
-    ) -> Result<Encoded<wire::FenceClusterNetworkResponse>> {
+    fn fence_cluster_network(&self, (caller, request): Asked<wire::FenceClusterNetworkRequest>) -> Answer {
         ensure_served("controller", self.controller)?;
         let request =
             FenceRequest::change(&map(request.parameters), secrets(request.secrets), &texts(request.cidrs))?;
@@ -57,9 +53,8 @@ impl wire::FenceController for FenceController {
 
     fn unfence_cluster_network(
         &self,
-        caller: &Caller<'_>,
-        request: wire::UnfenceClusterNetworkRequest,
-    ) -> Result<Encoded<wire::UnfenceClusterNetworkResponse>> {
+        (caller, request): Asked<wire::UnfenceClusterNetworkRequest>,
+    ) -> Answer {
         ensure_served("controller", self.controller)?;
         let request =
             FenceRequest::change(&map(request.parameters), secrets(request.secrets), &texts(request.cidrs))?;
@@ -68,11 +63,7 @@ impl wire::FenceController for FenceController {
         })
     }
 
-    fn list_cluster_fence(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::ListClusterFenceRequest,
-    ) -> Result<Encoded<wire::ListClusterFenceResponse>> {
+    fn list_cluster_fence(&self, (caller, request): Asked<wire::ListClusterFenceRequest>) -> Answer {
         ensure_served("controller", self.controller)?;
         let request = FenceRequest::question(&map(request.parameters), secrets(request.secrets))?;
         self.run(caller, request, |call, cluster, request| {
@@ -81,11 +72,7 @@ impl wire::FenceController for FenceController {
         })
     }
 
-    fn get_fence_clients(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::GetFenceClientsRequest,
-    ) -> Result<Encoded<wire::GetFenceClientsResponse>> {
+    fn get_fence_clients(&self, (caller, request): Asked<wire::GetFenceClientsRequest>) -> Answer {
         let request = FenceRequest::question(&map(request.parameters), secrets(request.secrets))?;
         self.run(caller, request, |call, cluster, request| {
             let clients = self.operations.fence_clients(call, cluster, request)?.into_iter().map(|client| {

@@ -6,8 +6,7 @@ use protobuf::well_known_types::wrappers::BoolValue;
 use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::backend::Service;
-use crate::error::Result;
-use crate::grpc::bridge::{Caller, Encoded};
+use crate::grpc::bridge::{Answer, Asked};
 use crate::grpc::proto::identity as wire;
 use crate::volume::Operations;
 
@@ -22,12 +21,8 @@ pub struct Identity {
 }
 
 impl wire::Identity for Identity {
-    fn get_identity(
-        &self,
-        _: &Caller<'_>,
-        _: wire::GetIdentityRequest,
-    ) -> Result<Encoded<wire::GetIdentityResponse>> {
-        Encoded::of(wire::GetIdentityResponse {
+    fn get_identity(&self, (caller, _): Asked<wire::GetIdentityRequest>) -> Answer {
+        caller.reply(wire::GetIdentityResponse {
             name: self.name.clone(),
             vendor_version: env!("CARGO_PKG_VERSION").to_string(),
             ..Default::default()
@@ -35,11 +30,7 @@ impl wire::Identity for Identity {
     }
 
     /// What this copy alone serves: a caller asks every copy.
-    fn get_capabilities(
-        &self,
-        _: &Caller<'_>,
-        _: wire::GetCapabilitiesRequest,
-    ) -> Result<Encoded<wire::GetCapabilitiesResponse>> {
+    fn get_capabilities(&self, (caller, _): Asked<wire::GetCapabilitiesRequest>) -> Answer {
         use wire::capability::network_fence::Type as Fence;
         use wire::capability::service::Type as Service;
         use wire::capability::volume_replication::Type as Replication;
@@ -54,13 +45,13 @@ impl wire::Identity for Identity {
             (fence(Fence::GET_CLIENTS_TO_FENCE), fences),
         ];
         let capabilities = offered.into_iter().filter(|(_, offered)| *offered).map(|(it, _)| it).collect();
-        Encoded::of(wire::GetCapabilitiesResponse { capabilities, ..Default::default() })
+        caller.reply(wire::GetCapabilitiesResponse { capabilities, ..Default::default() })
     }
 
-    fn probe(&self, _: &Caller<'_>, _: wire::ProbeRequest) -> Result<Encoded<wire::ProbeResponse>> {
+    fn probe(&self, (caller, _): Asked<wire::ProbeRequest>) -> Answer {
         self.operations.health(Service::Any)?;
         let ready = MessageField::some(BoolValue { value: true, ..Default::default() });
-        Encoded::of(wire::ProbeResponse { ready, ..Default::default() })
+        caller.reply(wire::ProbeResponse { ready, ..Default::default() })
     }
 }
 

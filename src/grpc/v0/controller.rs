@@ -6,7 +6,7 @@ use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::backend::{Service, Unpublished, Volume};
 use crate::error::{Error, Result};
-use crate::grpc::bridge::{Caller, Encoded};
+use crate::grpc::bridge::{Answer, Asked};
 use crate::grpc::ensure_served;
 use crate::grpc::proto::csi as wire;
 use crate::grpc::v0::{decode, encode};
@@ -39,11 +39,7 @@ fn offered() -> Vec<wire::controller_service_capability::rpc::Type> {
 }
 
 impl wire::Controller for Controller {
-    fn create_volume(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::CreateVolumeRequest,
-    ) -> Result<Encoded<wire::CreateVolumeResponse>> {
+    fn create_volume(&self, (caller, request): Asked<wire::CreateVolumeRequest>) -> Answer {
         self.admit(&request.version)?;
         let request = CreateVolume {
             name: request.name,
@@ -64,11 +60,7 @@ impl wire::Controller for Controller {
         })
     }
 
-    fn delete_volume(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::DeleteVolumeRequest,
-    ) -> Result<Encoded<wire::DeleteVolumeResponse>> {
+    fn delete_volume(&self, (caller, request): Asked<wire::DeleteVolumeRequest>) -> Answer {
         self.admit(&request.version)?;
         let secrets = decode::credentials(request.user_credentials)?;
         // A deletion has to release the storage.
@@ -76,15 +68,14 @@ impl wire::Controller for Controller {
         let request = DeleteVolume { volume, snapshots_may_outlive: false, secrets }.checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
             // The deletion of a missing volume succeeds.
-            self.operations.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
+            self.operations.delete(call, request).map(|_| Default::default())
         })
     }
 
     fn controller_publish_volume(
         &self,
-        caller: &Caller<'_>,
-        request: wire::ControllerPublishVolumeRequest,
-    ) -> Result<Encoded<wire::ControllerPublishVolumeResponse>> {
+        (caller, request): Asked<wire::ControllerPublishVolumeRequest>,
+    ) -> Answer {
         self.admit(&request.version)?;
         let request = ControllerPublish {
             volume: self.operations.controller_volume(request.volume_id),
@@ -104,9 +95,8 @@ impl wire::Controller for Controller {
 
     fn controller_unpublish_volume(
         &self,
-        caller: &Caller<'_>,
-        request: wire::ControllerUnpublishVolumeRequest,
-    ) -> Result<Encoded<wire::ControllerUnpublishVolumeResponse>> {
+        (caller, request): Asked<wire::ControllerUnpublishVolumeRequest>,
+    ) -> Answer {
         self.admit(&request.version)?;
         let (node_id, secrets) =
             (decode::node_id(request.node_id)?, decode::credentials(request.user_credentials)?);
@@ -114,7 +104,7 @@ impl wire::Controller for Controller {
         let request = ControllerUnpublish { volume, node_id, secrets }.checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
             match self.operations.controller_unpublish(call, request)? {
-                Unpublished::Done => Ok(wire::ControllerUnpublishVolumeResponse::default()),
+                Unpublished::Done => Ok(Default::default()),
                 Unpublished::NoVolume => Err(request.volume.absent()),
                 Unpublished::NoNode => Err(Error::not_found(format!(
                     "there is no node {:?} that volume {} could be published to",
@@ -126,9 +116,8 @@ impl wire::Controller for Controller {
 
     fn validate_volume_capabilities(
         &self,
-        caller: &Caller<'_>,
-        request: wire::ValidateVolumeCapabilitiesRequest,
-    ) -> Result<Encoded<wire::ValidateVolumeCapabilitiesResponse>> {
+        (caller, request): Asked<wire::ValidateVolumeCapabilitiesRequest>,
+    ) -> Answer {
         self.admit(&request.version)?;
         let request = Validate {
             volume: self.operations.controller_volume(request.volume_id),
@@ -152,11 +141,7 @@ impl wire::Controller for Controller {
         })
     }
 
-    fn list_volumes(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::ListVolumesRequest,
-    ) -> Result<Encoded<wire::ListVolumesResponse>> {
+    fn list_volumes(&self, (caller, request): Asked<wire::ListVolumesRequest>) -> Answer {
         self.admit(&request.version)?;
         let page = PageRequest {
             max_entries: decode::max_entries(request.max_entries),
@@ -170,11 +155,7 @@ impl wire::Controller for Controller {
         })
     }
 
-    fn get_capacity(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::GetCapacityRequest,
-    ) -> Result<Encoded<wire::GetCapacityResponse>> {
+    fn get_capacity(&self, (caller, request): Asked<wire::GetCapacityRequest>) -> Answer {
         self.admit(&request.version)?;
         let request = GetCapacity {
             capabilities: decode::capabilities(request.volume_capabilities)?,
@@ -188,21 +169,16 @@ impl wire::Controller for Controller {
         })
     }
 
-    fn controller_probe(
-        &self,
-        _: &Caller<'_>,
-        request: wire::ControllerProbeRequest,
-    ) -> Result<Encoded<wire::ControllerProbeResponse>> {
+    fn controller_probe(&self, (caller, request): Asked<wire::ControllerProbeRequest>) -> Answer {
         self.admit(&request.version)?;
         self.operations.health(Service::Controller)?;
-        Encoded::of(wire::ControllerProbeResponse::default())
+        caller.reply(Default::default())
     }
 
     fn controller_get_capabilities(
         &self,
-        _: &Caller<'_>,
-        request: wire::ControllerGetCapabilitiesRequest,
-    ) -> Result<Encoded<wire::ControllerGetCapabilitiesResponse>> {
+        (caller, request): Asked<wire::ControllerGetCapabilitiesRequest>,
+    ) -> Answer {
         use wire::controller_service_capability::{RPC, Type};
         self.admit(&request.version)?;
         let capability = |kind| {
@@ -210,7 +186,7 @@ impl wire::Controller for Controller {
             wire::ControllerServiceCapability { type_: Some(Type::Rpc(rpc)), ..Default::default() }
         };
         let capabilities = offered().into_iter().map(capability).collect();
-        Encoded::of(wire::ControllerGetCapabilitiesResponse { capabilities, ..Default::default() })
+        caller.reply(wire::ControllerGetCapabilitiesResponse { capabilities, ..Default::default() })
     }
 }
 

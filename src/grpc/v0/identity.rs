@@ -1,7 +1,6 @@
 //! csi.Identity.
 
-use crate::error::Result;
-use crate::grpc::bridge::{Caller, Encoded};
+use crate::grpc::bridge::{Answer, Asked};
 use crate::grpc::proto::csi as wire;
 use crate::grpc::v0::decode;
 
@@ -13,23 +12,15 @@ pub struct Identity {
 }
 
 impl wire::Identity for Identity {
-    fn get_supported_versions(
-        &self,
-        _: &Caller<'_>,
-        _: wire::GetSupportedVersionsRequest,
-    ) -> Result<Encoded<wire::GetSupportedVersionsResponse>> {
+    fn get_supported_versions(&self, (caller, _): Asked<wire::GetSupportedVersionsRequest>) -> Answer {
         let version = |(major, minor, patch)| wire::Version { major, minor, patch, ..Default::default() };
         let supported_versions = decode::VERSIONS.map(version).into();
-        Encoded::of(wire::GetSupportedVersionsResponse { supported_versions, ..Default::default() })
+        caller.reply(wire::GetSupportedVersionsResponse { supported_versions, ..Default::default() })
     }
 
-    fn get_plugin_info(
-        &self,
-        _: &Caller<'_>,
-        request: wire::GetPluginInfoRequest,
-    ) -> Result<Encoded<wire::GetPluginInfoResponse>> {
+    fn get_plugin_info(&self, (caller, request): Asked<wire::GetPluginInfoRequest>) -> Answer {
         decode::version(&request.version)?;
-        Encoded::of(wire::GetPluginInfoResponse {
+        caller.reply(wire::GetPluginInfoResponse {
             name: self.name.clone(),
             vendor_version: env!("CARGO_PKG_VERSION").to_string(),
             ..Default::default()

@@ -6,7 +6,7 @@ use protobuf::MessageField;
 
 use crate::backend::Service;
 use crate::error::Result;
-use crate::grpc::bridge::{Caller, Encoded};
+use crate::grpc::bridge::{Answer, Asked};
 use crate::grpc::ensure_served;
 use crate::grpc::fields::path;
 use crate::grpc::proto::csi as wire;
@@ -28,11 +28,7 @@ impl Node {
 }
 
 impl wire::Node for Node {
-    fn node_publish_volume(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::NodePublishVolumeRequest,
-    ) -> Result<Encoded<wire::NodePublishVolumeResponse>> {
+    fn node_publish_volume(&self, (caller, request): Asked<wire::NodePublishVolumeRequest>) -> Answer {
         self.admit(&request.version)?;
         let request = NodePublishUnstaged {
             volume: self.operations.volume_to_use(request.volume_id),
@@ -46,17 +42,11 @@ impl wire::Node for Node {
         }
         .checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
-            self.operations
-                .publish_unstaged(call, request)
-                .map(|()| wire::NodePublishVolumeResponse::default())
+            self.operations.publish_unstaged(call, request).map(|()| Default::default())
         })
     }
 
-    fn node_unpublish_volume(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::NodeUnpublishVolumeRequest,
-    ) -> Result<Encoded<wire::NodeUnpublishVolumeResponse>> {
+    fn node_unpublish_volume(&self, (caller, request): Asked<wire::NodeUnpublishVolumeRequest>) -> Answer {
         self.admit(&request.version)?;
         let (target_path, secrets) =
             (path(request.target_path), decode::credentials(request.user_credentials)?);
@@ -64,39 +54,25 @@ impl wire::Node for Node {
         let request = NodeUnpublish { volume, target_path, secrets }.checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
             self.operations.refuse_absent(call, request)?;
-            self.operations.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())
+            self.operations.unpublish(call, request).map(|()| Default::default())
         })
     }
 
-    fn get_node_id(
-        &self,
-        _: &Caller<'_>,
-        request: wire::GetNodeIDRequest,
-    ) -> Result<Encoded<wire::GetNodeIDResponse>> {
+    fn get_node_id(&self, (caller, request): Asked<wire::GetNodeIDRequest>) -> Answer {
         self.admit(&request.version)?;
-        Encoded::of(wire::GetNodeIDResponse {
-            node_id: self.operations.node_id.clone(),
-            ..Default::default()
-        })
+        caller
+            .reply(wire::GetNodeIDResponse { node_id: self.operations.node_id.clone(), ..Default::default() })
     }
 
-    fn node_probe(
-        &self,
-        _: &Caller<'_>,
-        request: wire::NodeProbeRequest,
-    ) -> Result<Encoded<wire::NodeProbeResponse>> {
+    fn node_probe(&self, (caller, request): Asked<wire::NodeProbeRequest>) -> Answer {
         self.admit(&request.version)?;
         self.operations.health(Service::Node)?;
-        Encoded::of(wire::NodeProbeResponse::default())
+        caller.reply(Default::default())
     }
 
     /// In this version a node has no optional capabilities.
-    fn node_get_capabilities(
-        &self,
-        _: &Caller<'_>,
-        request: wire::NodeGetCapabilitiesRequest,
-    ) -> Result<Encoded<wire::NodeGetCapabilitiesResponse>> {
+    fn node_get_capabilities(&self, (caller, request): Asked<wire::NodeGetCapabilitiesRequest>) -> Answer {
         self.admit(&request.version)?;
-        Encoded::of(wire::NodeGetCapabilitiesResponse::default())
+        caller.reply(Default::default())
     }
 }
