@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use protobuf::{EnumOrUnknown, MessageField};
 
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::grpc::bridge::{Answer, Asked};
 use crate::grpc::fields::path;
 use crate::grpc::proto::csi_v1 as wire;
@@ -88,7 +88,7 @@ impl wire::Node for Node {
 
     fn node_publish_volume(&self, (caller, request): Asked<wire::NodePublishVolumeRequest>) -> Answer {
         if !self.operations.stages && request.staging_target_path.is_empty() {
-            return self.publish_unstaged(caller, request);
+            return self.publish_unstaged((caller, request));
         }
         let request = NodePublish {
             volume: self.operations.volume_to_use(request.volume_id),

@@ -13,7 +13,6 @@ use crate::ids::{SnapshotId, VolumeId};
 use crate::secrets::Secrets;
 
 pub(super) use self::delete::{finish, remove_unfinished};
-use self::find::find;
 pub(super) use self::find::{existing, is_whole};
 
 impl Snapshots for Context {
@@ -39,7 +38,8 @@ impl Snapshots for Context {
             return Ok(None);
         }
         self.within(call, (&id.place, secrets), |fs| {
-            Ok(find(fs, &id.source, &id.snapshot)?.map(|taken| taken.snapshot(fs, &id.source, &id.snapshot)))
+            let found = find::find(fs, &id.source, &id.snapshot)?;
+            Ok(found.map(|entry| find::snapshot(fs, &id.source, &id.snapshot, &entry)))
         })
     }
 

@@ -27,7 +27,7 @@ use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
 use crate::sys::owner::Owner;
 
-pub(crate) use self::clones::{Begun, CloneState, NewClone};
+pub(crate) use self::clones::{Begun, CloneState};
 pub(crate) use self::snapshots::SnapshotRemoved;
 
 /// How long to wait for the module of a manager that has just started, and the pause between two attempts.
@@ -66,14 +66,6 @@ pub(crate) struct NewSubvolume {
     pub pool: Option<String>,
     /// The owner of its root; that of the group where it is None.
     pub owner: Owner,
-}
-
-/// Whether a subvolume was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Made {
-    Done,
-    /// There is no such group.
-    NoGroup,
 }
 
 /// The cluster that a manager belongs to, within a call.
@@ -128,25 +120,38 @@ pub(crate) struct Subvolumes<'a> {
 
 impl Subvolumes<'_> {
     /// Makes a subvolume, whose name must be new.
-    pub fn create(&self, name: &str, new: &NewSubvolume) -> Result<Made> {
+    pub fn create(&self, name: &str, new: &NewSubvolume) -> Result<()> {
         let NewSubvolume { size, pool, owner: Owner { uid, gid, mode } } = new;
-        let arguments = [
-            Some(("size", Value::from(*size))),
-            pool.as_ref().map(|pool| ("pool_layout", pool.as_str().into())),
-            uid.map(|uid| ("uid", uid.into())),
-            gid.map(|gid| ("gid", gid.into())),
-            mode.map(|mode| ("mode", format!("{mode:04o}").into())),
-        ];
-        match self.of_one(Class::Change, "fs subvolume create", name, arguments.into_iter().flatten()) {
-            Ok(_) => Ok(Made::Done),
-            Err(failure) if lacks_group(&failure) => Ok(Made::NoGroup),
+        let create = || {
+            let arguments = [
+                Some(("size", Value::from(*size))),
+                pool.as_ref().map(|pool| ("pool_layout", pool.as_str().into())),
+                uid.map(|uid| ("uid", uid.into())),
+                gid.map(|gid| ("gid", gid.into())),
+                mode.map(|mode| ("mode", format!("{mode:04o}").into())),
+            ];
+            self.of_one(Class::Change, "fs subvolume create", name, arguments.into_iter().flatten())
+        };
+        match self.within_group(create)? {
+            Ok(_) => Ok(()),
+            Err(failure) if lacks_group(&failure) => {
+                Err(Error::unavailable("its group was removed during this call: try again"))
+            }
             Err(failure) if is_wrong_pool(&failure) => Err(wrong_pool(failure, pool.as_deref())),
             Err(failure) => Err(self.error(failure, "make", name)),
         }
     }
 
+    /// The answer to a command that needs the group; if that is missing, it is made first.
+    fn within_group(&self, ask: impl Fn() -> Result<Vec<u8>, Failure>) -> Result<Result<Vec<u8>, Failure>> {
+        match ask() {
+            Err(failure) if lacks_group(&failure) => self.ensure_group().map(|()| ask()),
+            answer => Ok(answer),
+        }
+    }
+
     /// Makes the group, if it is missing. For a group that exists, `create` would reset owner and mode.
-    pub fn ensure_group(&self) -> Result<()> {
+    fn ensure_group(&self) -> Result<()> {
         let of_fs = || vec![("vol_name", Value::from(self.fs))];
         let doing = || format!("make the subvolume group {:?}", self.group);
         let listed = self.manager.ask(Class::Question, "fs subvolumegroup ls", of_fs());
@@ -197,8 +202,8 @@ impl Subvolumes<'_> {
 
     /// The names of the subvolumes of the group, also of those of which only the snapshots are left.
     pub fn names(&self) -> Result<BTreeSet<String>> {
-        let group = (!self.group.is_empty()).then(|| ("group_name", self.group.into()));
-        let arguments = [("vol_name", self.fs.into())].into_iter().chain(group).collect();
+        let arguments =
+            [("vol_name", self.fs.into())].into_iter().chain(self.group_as("group_name")).collect();
         match self.manager.ask(Class::Question, "fs subvolume ls", arguments) {
             Ok(printed) => names_in("ceph fs subvolume ls", &printed),
             Err(failure) if is_absent(&failure) => Ok(BTreeSet::new()),
@@ -232,9 +237,14 @@ impl Subvolumes<'_> {
         name: &str,
         arguments: impl IntoIterator<Item = (&'static str, Value)>,
     ) -> Result<Vec<u8>, Failure> {
-        let group = (!self.group.is_empty()).then(|| ("group_name", self.group.into()));
         let named = [("vol_name", self.fs.into()), ("sub_name", name.into())];
-        self.manager.ask(class, prefix, named.into_iter().chain(arguments).chain(group).collect())
+        let arguments = named.into_iter().chain(arguments).chain(self.group_as("group_name"));
+        self.manager.ask(class, prefix, arguments.collect())
+    }
+
+    /// The argument of this name for the group; None without a group.
+    fn group_as(&self, name: &'static str) -> Option<(&'static str, Value)> {
+        (!self.group.is_empty()).then(|| (name, self.group.into()))
     }
 
     fn error(&self, failure: Failure, doing: &str, name: &str) -> Error {

@@ -138,7 +138,7 @@ impl Found {
         let Subvolume { size, path, .. } = self.subvolume;
         let new = || Entry::new(State::Whole, &fs.context.identity.tag, size.unwrap_or_default(), None);
         let entry = self.entry.unwrap_or_else(new);
-        if is_drawn(id) { entry } else { entry.with_path(Some(path)) }
+        if is_drawn(id) { entry } else { Entry { path: Some(path), ..entry } }
     }
 
     /// The path that clients of this volume mount. None for the tree of a snapshot: its clients mount the

@@ -11,7 +11,7 @@ pub(crate) mod size;
 
 use crate::backend::ceph::domains::Wishes;
 use crate::backend::cephfs::context::{Context, Fs, is_drawn, may_exist};
-use crate::backend::cephfs::index::State;
+use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::parameters::Settings;
 use crate::backend::cephfs::publish::published;
 use crate::backend::cephfs::subvolumes::Subvolume;
@@ -155,7 +155,7 @@ fn expand(fs: &Fs<'_>, id: &VolumeId, range: &SizeRange) -> Result<u64> {
         let path = fs.path(&id.object);
         // A deletion by another controller has written another entry since, which stays.
         if fs.index().get(&path)?.is_some_and(|now| now.state == State::Whole) {
-            fs.index().set(&path, &entry.with_size(size))?;
+            fs.index().set(&path, &Entry { size, ..entry })?;
         }
     }
     Ok(size)
