@@ -8,13 +8,15 @@ use crate::backend::ceph::cache::Cache;
 use crate::backend::ceph::claim::Name;
 use crate::backend::ceph::domains::DomainPools;
 use crate::backend::ceph::locks::LockTarget;
+use crate::backend::ceph::monitor::Door;
 use crate::backend::ceph::objects::BindObjects;
 use crate::backend::ceph::placement::known;
 use crate::backend::ceph::publication::deletion::{Deleter, DeletionTimes};
+use crate::backend::ceph::publication::{NodePublication, PublicationLock, Stage};
 use crate::backend::ceph::{ClusterAccess, Monitors, PoolRef};
 use crate::backend::cephfs::index::Index;
 use crate::backend::cephfs::names::{NAME, NAMESPACE, is_plain};
-use crate::backend::cephfs::subvolumes::{FileSystem, Manager, Subvolumes};
+use crate::backend::cephfs::subvolumes::{FileSystem, Subvolumes, file_systems};
 use crate::clusters::Clusters;
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
@@ -158,8 +160,8 @@ impl Context {
 
     /// The file systems of a cluster.
     pub fn file_systems(&self, call: &Call, access: &ClusterAccess) -> Result<Arc<Vec<FileSystem>>> {
-        let manager = Manager { monitors: &*self.monitors, call, access };
-        self.file_systems.get_or_ask(access.cluster.name.clone(), || manager.file_systems().map(Arc::new))
+        let ask = || file_systems(&self.monitors.of(call, access)).map(Arc::new);
+        self.file_systems.get_or_ask(access.cluster.name.clone(), ask)
     }
 
     /// The file system of this name; without a name, the only one.
@@ -189,11 +191,22 @@ impl Context {
 }
 
 impl Fs<'_> {
+    /// The monitors and the manager of the cluster.
+    pub fn door(&self) -> Door<'_> {
+        self.context.monitors.of(self.call, &self.registry.access)
+    }
+
     /// The subvolumes of the group.
     pub fn subvolumes(&self) -> Subvolumes<'_> {
-        let Self { context, call, registry, .. } = self;
-        let manager = Manager { monitors: &*context.monitors, call, access: &registry.access };
-        Subvolumes { manager, fs: &self.place.pool, group: &self.place.namespace }
+        Subvolumes { door: self.door(), fs: &self.place.pool, group: &self.place.namespace }
+    }
+
+    /// The publications of a volume that are in force.
+    pub fn publications(&self, subvolume: &str) -> Result<Vec<NodePublication>> {
+        let (path, locks) = (self.path(subvolume), self.context.objects.locks(self.call, &self.registry));
+        let held = PublicationLock::read_all(&locks.holders(LockTarget::Subvolume(&path))?)?;
+        let given = held.into_iter().filter(|lock| lock.stage == Stage::Given);
+        Ok(given.map(|lock| lock.publication).collect())
     }
 
     /// The index of the file system.
@@ -248,10 +261,9 @@ impl Fs<'_> {
     }
 }
 
-/// Whether an ID can be that of a volume at all. The manager must not be asked about other names.
-pub(crate) fn may_exist(id: &VolumeId) -> bool {
-    let Place { pool, namespace, .. } = &id.place;
-    is_plain(&id.object) && is_plain(pool) && (namespace.is_empty() || is_plain(namespace))
+/// Whether there can be a subvolume of this name at all. The manager must not be asked about other names.
+pub(crate) fn may_exist(Place { pool, namespace, .. }: &Place, subvolume: &str) -> bool {
+    is_plain(subvolume) && is_plain(pool) && (namespace.is_empty() || is_plain(namespace))
 }
 
 /// Whether cephlet made the volume: then its name alone identifies it.

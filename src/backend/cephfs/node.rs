@@ -161,7 +161,7 @@ impl NodeDriver for Node {
         wanted: &NodeContext<'_>,
         write_down: WriteDown<'_>,
     ) -> Result<Attachment> {
-        if !may_exist(id) {
+        if !may_exist(&id.place, &id.object) {
             return Err(Error::not_found(format!("there is no volume {id}")));
         }
         let published = PublishContext::from_map(wanted.publish)?;

@@ -59,7 +59,7 @@ use crate::backend::ceph::domains::Wishes;
 use crate::backend::ceph::reach;
 use crate::backend::parameters::check_file_system;
 use crate::clusters::Clusters;
-use crate::csi::{Access, Capability, Map};
+use crate::csi::{Access, Capability};
 use crate::dispatch::{Call, ObjectLocks};
 use crate::error::{Error, Result};
 use crate::ids::Place;
@@ -142,10 +142,6 @@ impl Backend for Rbd {
 
     fn examine(&self) -> Vec<Finding> {
         leftovers::examine(&self.context)
-    }
-
-    fn topology(&self) -> Option<Map> {
-        None
     }
 
     fn place(&self, request: &PlacementRequest<'_>) -> Result<Placement> {

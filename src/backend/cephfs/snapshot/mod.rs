@@ -9,7 +9,7 @@ use crate::backend::cephfs::context::{Context, may_exist};
 use crate::backend::{Deleted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
-use crate::ids::{SnapshotId, VolumeId};
+use crate::ids::SnapshotId;
 use crate::secrets::Secrets;
 
 pub(super) use self::delete::{finish, remove_unfinished};
@@ -18,7 +18,7 @@ pub(super) use self::find::{existing, is_whole};
 impl Snapshots for Context {
     fn create(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {
         let id = &new.source;
-        if !may_exist(id) {
+        if !may_exist(&id.place, &id.object) {
             return Err(Error::not_found(format!("there is no volume {id}")));
         }
         let taken = self.within(call, (&id.place, &new.secrets), |fs| create::create(fs, new));
@@ -26,7 +26,7 @@ impl Snapshots for Context {
     }
 
     fn delete(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted> {
-        if !may_exist(&volume_of(id)) {
+        if !may_exist(&id.place, &id.source) {
             return Ok(Deleted::Absent);
         }
         let deleted = self.within(call, (&id.place, secrets), |fs| delete::delete(fs, id));
@@ -34,7 +34,7 @@ impl Snapshots for Context {
     }
 
     fn find(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Option<Snapshot>> {
-        if !may_exist(&volume_of(id)) {
+        if !may_exist(&id.place, &id.source) {
             return Ok(None);
         }
         self.within(call, (&id.place, secrets), |fs| {
@@ -53,9 +53,4 @@ impl Snapshots for Context {
     ) -> Result<Page<Snapshot>> {
         find::list(self, call, filter, (after, limit))
     }
-}
-
-/// The volume that a snapshot was taken of.
-fn volume_of(id: &SnapshotId) -> VolumeId {
-    VolumeId { place: id.place.clone(), object: id.source.clone(), incarnation: None }
 }

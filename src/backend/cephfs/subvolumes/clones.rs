@@ -5,7 +5,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::snapshots::snap_name;
-use super::{Subvolumes, is_absent, is_only_retained, is_wrong_pool, lacks_group, lacks_module, wrong_pool};
+use super::{
+    Subvolumes, ask, is_absent, is_only_retained, is_wrong_pool, lacks_group, lacks_module, wrong_pool,
+};
 use crate::backend::ceph::read;
 use crate::backend::cephfs::index::SnapshotPath;
 use crate::error::{Error, Result};
@@ -68,7 +70,7 @@ impl Subvolumes<'_> {
     pub fn clone_state(&self, name: &str) -> Result<CloneState> {
         let named = [("vol_name", Value::from(self.fs)), ("clone_name", name.into())];
         let arguments = named.into_iter().chain(self.group_as("group_name")).collect();
-        match self.manager.ask(Class::Question, "fs clone status", arguments) {
+        match ask(&self.door, Class::Question, "fs clone status", arguments) {
             Ok(printed) => Ok(read::<CloneStatus>("ceph fs clone status", &printed)?.status.into()),
             Err(failure) if is_absent(&failure) => Ok(CloneState::Absent),
             Err(failure) if is_only_retained(&failure) => Ok(CloneState::Absent),

@@ -20,9 +20,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::backend::ceph::monitor::Command;
-use crate::backend::ceph::{ClusterAccess, Failure, Monitors, read};
-use crate::dispatch::Call;
+use crate::backend::ceph::monitor::{Command, Door};
+use crate::backend::ceph::{Failure, read};
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
 use crate::sys::owner::Owner;
@@ -68,50 +67,35 @@ pub(crate) struct NewSubvolume {
     pub owner: Owner,
 }
 
-/// The cluster that a manager belongs to, within a call.
-#[derive(Clone, Copy)]
-pub(crate) struct Manager<'a> {
-    pub monitors: &'a dyn Monitors,
-    pub call: &'a Call,
-    pub access: &'a ClusterAccess,
+/// The file systems of a cluster.
+pub(crate) fn file_systems(door: &Door<'_>) -> Result<Vec<FileSystem>> {
+    let printed = ask(door, Class::Question, "fs ls", Vec::new());
+    read("ceph fs ls", &printed.map_err(|failure| failed(failure, "list the file systems"))?)
 }
 
-impl Manager<'_> {
-    /// The file systems of the cluster.
-    pub fn file_systems(&self) -> Result<Vec<FileSystem>> {
-        let printed = self.ask(Class::Question, "fs ls", Vec::new());
-        read("ceph fs ls", &printed.map_err(|failure| failed(failure, "list the file systems"))?)
+/// What a command prints that begins with `fs`. A manager that has just started is waited for.
+pub(crate) fn ask(
+    door: &Door<'_>,
+    class: Class,
+    prefix: &'static str,
+    arguments: Vec<(&'static str, Value)>,
+) -> Result<Vec<u8>, Failure> {
+    let (prefix, format) = ([("prefix", prefix.into())], [("format", "json".into())]);
+    let command: Command = prefix.into_iter().chain(arguments).chain(format).collect();
+    let ask = || door.ask(class, slice::from_ref(&command)).map(|output| output.stdout);
+    let answer = ask();
+    if !is_starting(&answer) {
+        return answer;
     }
-
-    fn ask(
-        &self,
-        class: Class,
-        prefix: &'static str,
-        arguments: Vec<(&'static str, Value)>,
-    ) -> Result<Vec<u8>, Failure> {
-        let command: Command = [("prefix", prefix.into())]
-            .into_iter()
-            .chain(arguments)
-            .chain([("format", "json".into())])
-            .collect();
-        let ask = || {
-            let asked = self.monitors.ask((self.call, self.access), class, slice::from_ref(&command));
-            asked.map(|output| output.stdout)
-        };
-        let answer = ask();
-        if !is_starting(&answer) {
-            return answer;
-        }
-        let again = || Ok(Some(ask()).filter(|answer| !is_starting(answer)));
-        let later = self.call.wait_for("the manager, which has just started", STARTS_WITHIN, PAUSE, again);
-        later.ok().flatten().unwrap_or(answer)
-    }
+    let again = || Ok(Some(ask()).filter(|answer| !is_starting(answer)));
+    let later = door.call.wait_for("the manager, which has just started", STARTS_WITHIN, PAUSE, again);
+    later.ok().flatten().unwrap_or(answer)
 }
 
 /// The subvolumes of a group.
 #[derive(Clone, Copy)]
 pub(crate) struct Subvolumes<'a> {
-    pub manager: Manager<'a>,
+    pub door: Door<'a>,
     /// The file system.
     pub fs: &'a str,
     /// The group; empty for none.
@@ -154,13 +138,13 @@ impl Subvolumes<'_> {
     fn ensure_group(&self) -> Result<()> {
         let of_fs = || vec![("vol_name", Value::from(self.fs))];
         let doing = || format!("make the subvolume group {:?}", self.group);
-        let listed = self.manager.ask(Class::Question, "fs subvolumegroup ls", of_fs());
+        let listed = ask(&self.door, Class::Question, "fs subvolumegroup ls", of_fs());
         let listed = listed.map_err(|failure| failed(failure, doing()))?;
         if names_in("ceph fs subvolumegroup ls", &listed)?.contains(self.group) {
             return Ok(());
         }
         let arguments = of_fs().into_iter().chain([("group_name", Value::from(self.group))]).collect();
-        let made = self.manager.ask(Class::Change, "fs subvolumegroup create", arguments);
+        let made = ask(&self.door, Class::Change, "fs subvolumegroup create", arguments);
         made.map(drop).map_err(|failure| failed(failure, doing()))
     }
 
@@ -204,7 +188,7 @@ impl Subvolumes<'_> {
     pub fn names(&self) -> Result<BTreeSet<String>> {
         let arguments =
             [("vol_name", self.fs.into())].into_iter().chain(self.group_as("group_name")).collect();
-        match self.manager.ask(Class::Question, "fs subvolume ls", arguments) {
+        match ask(&self.door, Class::Question, "fs subvolume ls", arguments) {
             Ok(printed) => names_in("ceph fs subvolume ls", &printed),
             Err(failure) if is_absent(&failure) => Ok(BTreeSet::new()),
             Err(failure) => Err(failed(failure, format!("list the subvolumes of group {:?}", self.group))),
@@ -239,7 +223,7 @@ impl Subvolumes<'_> {
     ) -> Result<Vec<u8>, Failure> {
         let named = [("vol_name", self.fs.into()), ("sub_name", name.into())];
         let arguments = named.into_iter().chain(arguments).chain(self.group_as("group_name"));
-        self.manager.ask(class, prefix, arguments.collect())
+        ask(&self.door, class, prefix, arguments.collect())
     }
 
     /// The argument of this name for the group; None without a group.
@@ -251,7 +235,7 @@ impl Subvolumes<'_> {
         if failure.says("FS '") && failure.says("not found") {
             return Error::precondition(format!(
                 "cluster {:?} has no file system {:?}: `ceph fs ls` shows those that it has",
-                self.manager.access.cluster.name, self.fs
+                self.door.access.cluster.name, self.fs
             ));
         }
         failed(failure, format!("{doing} subvolume {name:?} of group {:?} in {:?}", self.group, self.fs))

@@ -29,7 +29,7 @@ pub(crate) struct Found {
 /// # Errors
 /// Unavailable: it is being made.
 pub(crate) fn find(fs: &Fs<'_>, id: &VolumeId) -> Result<Option<Found>> {
-    if !may_exist(id) {
+    if !may_exist(&id.place, &id.object) {
         return Ok(None);
     }
     let entry = fs.index().get(&fs.path(&id.object))?;
@@ -102,7 +102,7 @@ pub(crate) fn existing(fs: &Fs<'_>, id: &VolumeId) -> Result<Found> {
 
 /// Whether the subvolume of this name is another one than the ID means.
 pub(crate) fn is_replaced(fs: &Fs<'_>, id: &VolumeId) -> Result<bool> {
-    if id.incarnation.is_none() || !may_exist(id) {
+    if id.incarnation.is_none() {
         return Ok(false);
     }
     Ok(fs.subvolumes().info(&id.object)?.is_some_and(|present| !means(id, &present)))
