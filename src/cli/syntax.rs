@@ -151,26 +151,14 @@ impl Given {
         self.options.iter().filter(move |(given, _)| *given == name).map(|(_, value)| value.as_str())
     }
 
-    /// The same with other words and values where `other` has one, which is asked with the name that the word
-    /// or value has in the help, and with what was given. Fails as `other` does.
-    pub fn replace(
-        mut self,
-        command: &Command,
-        other: impl Fn(&str, &str, &Self) -> CliResult<Option<String>>,
-    ) -> CliResult<Self> {
-        for (at, kind) in command.words.iter().enumerate() {
-            if let Some(word) = other(kind, self.word(at), &self)? {
-                self.words[at] = word;
-            }
-        }
-        for at in 0..self.options.len() {
-            let (name, given) = &self.options[at];
-            let kind = command.options().find(|option| option.name == *name).and_then(|it| it.value);
-            if let Some(value) = other(kind.unwrap_or_default(), given, &self)? {
-                self.options[at].1 = value;
-            }
-        }
-        Ok(self)
+    /// The words and the values of the command's own options, each with its name in the help.
+    pub fn texts<'a>(
+        &'a mut self,
+        command: &'a Command,
+    ) -> impl Iterator<Item = (&'static str, &'a mut String)> {
+        let kind = |name: &str| command.options().find(|option| option.name == name)?.value;
+        let words = command.words.iter().copied().zip(&mut self.words);
+        words.chain(self.options.iter_mut().filter_map(move |(name, value)| Some((kind(name)?, value))))
     }
 
     /// Refuses two options that contradict each other.
