@@ -142,7 +142,7 @@ fn service_code(file: &FileDescriptorProto, service: &ServiceDescriptorProto) ->
         fn {function}(&self, asked: Asked<'_, {request}>) -> Answer;
 "
         );
-        registrations += &format!("        builder = bridge.unary(builder, &service, S::{function});\n");
+        registrations += &format!("        builder = bridge.unary(builder, service, S::{function});\n");
         requests += &format!(
             "    impl super::Rpc for {request} {{
         const PATH: &'static str = \"{path}\";
@@ -160,9 +160,8 @@ fn service_code(file: &FileDescriptorProto, service: &ServiceDescriptorProto) ->
     pub fn register_{function}<S: {name}>(
         mut builder: grpcio::ServiceBuilder,
         bridge: &Bridge,
-        service: S,
+        service: &std::sync::Arc<S>,
     ) -> grpcio::ServiceBuilder {{
-        let service = std::sync::Arc::new(service);
 {registrations}        builder
     }}
 {requests}"

@@ -161,8 +161,8 @@ impl House {
         let running = Arc::new(ActiveCalls::beside(Arc::default()));
         let bridge = Bridge::new(Arc::clone(&workers), Arc::clone(&locks), Arc::clone(&running));
         let volumes = Arc::new(Volumes::default());
-        let service = Service(Arc::clone(&volumes));
-        let service = wire::register_group_controller(ServiceBuilder::new(), &bridge, service).build();
+        let service = Arc::new(Service(Arc::clone(&volumes)));
+        let service = wire::register_group_controller(ServiceBuilder::new(), &bridge, &service).build();
         let door = Server::open(&socket, &directory.path().join("lock"), service).unwrap();
         let environment = Arc::new(Environment::new(1));
         let channel = ChannelBuilder::new(environment).use_local_subchannel_pool(true);

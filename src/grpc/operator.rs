@@ -7,15 +7,15 @@ use protobuf::MessageField;
 use crate::backend::Volume;
 use crate::backend::finding::SETTING_UNHEEDED;
 use crate::dispatch::{Call, Progress};
+use crate::grpc::Services;
 use crate::grpc::bridge::{Answer, Asked};
-use crate::grpc::ensure_served;
 use crate::grpc::fields::path;
 use crate::grpc::proto::cephlet_operator_v1 as wire;
 use crate::grpc::v1::decode;
 use crate::grpc::v1::encode::volume_entry;
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{FindNamed, Map, NodePublishUnstaged, NodeUnpublish, PageRequest};
-use crate::volume::{Finding, Listed, Operations};
+use crate::volume::{Finding, Listed};
 
 /// The settings that the daemon runs with.
 #[derive(Clone)]
@@ -27,18 +27,9 @@ pub struct Settings {
 }
 
 /// Publishes volumes on this node in one step, and tells the daemon's settings.
-pub struct Operator {
-    /// The operations.
-    pub operations: Arc<Operations>,
-    /// The settings.
-    pub settings: Settings,
-    /// Whether this copy serves the controller.
-    pub controller: bool,
-}
-
-impl wire::Operator for Operator {
+impl wire::Operator for Services {
     fn publish_here(&self, (caller, request): Asked<wire::PublishHereRequest>) -> Answer {
-        ensure_served("node", self.operations.serves_node)?;
+        self.ensure_node()?;
         let request = NodePublishUnstaged {
             volume: self.operations.controller_volume(request.volume_id),
             publish_context: Map::new(),
@@ -58,7 +49,7 @@ impl wire::Operator for Operator {
     }
 
     fn unpublish_here(&self, (caller, request): Asked<wire::UnpublishHereRequest>) -> Answer {
-        ensure_served("node", self.operations.serves_node)?;
+        self.ensure_node()?;
         let request = NodeUnpublish {
             volume: self.operations.volume_here(request.volume_id),
             target_path: path(request.target_path),
@@ -87,7 +78,7 @@ impl wire::Operator for Operator {
     }
 
     fn list_reachable(&self, (caller, request): Asked<wire::ListReachableRequest>) -> Answer {
-        ensure_served("controller", self.controller)?;
+        self.ensure_controller()?;
         let page = PageRequest { max_entries: 0, token: request.starting_token }.checked()?;
         caller.run(LockSet::everything(), page, |call, page| {
             let (Listed { entries, next_token }, missing) = self.operations.list_reachable(call, page)?;

@@ -14,7 +14,7 @@ use crate::config::HostCluster;
 use crate::error::Kind;
 use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::proto::csi_v1::{self as wire, Node as _};
-use crate::grpc::v1::node::Node;
+use crate::grpc::{Services, operator};
 use crate::volume::tests::Scene;
 
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -67,7 +67,10 @@ fn a_call_whose_cluster_is_set_up_while_it_waits_works_under_a_lock_or_not_at_al
     let bridge = Bridge::new(workers, locks, Arc::new(ActiveCalls::beside(Arc::default())));
     let serving = Serving { bridge: &bridge, call: Call::internal("stage"), guard: RefCell::default() };
     let progress = serving.call.progress().clone();
-    let node = Node { operations: Arc::clone(&scene.operations) };
+    let settings =
+        operator::Settings { shown: Arc::new(|_| Default::default()), troubles: Arc::new(Vec::new) };
+    let operations = Arc::clone(&scene.operations);
+    let node = Services { name: "org.cephlet.csi".into(), operations, controller: false, settings };
     let request = stage(id.to_string(), &dir.path().join("staging"));
     let (answer, serving) = thread::scope(|scope| {
         let stage = scope.spawn(move || {

@@ -1,26 +1,15 @@
 //! identity.Identity of csi-addons.
 
-use std::sync::Arc;
-
 use protobuf::well_known_types::wrappers::BoolValue;
 use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::backend::Service;
+use crate::grpc::Services;
 use crate::grpc::bridge::{Answer, Asked};
 use crate::grpc::proto::identity as wire;
-use crate::volume::Operations;
 
 /// Says who the plugin is, and what it offers beyond CSI.
-pub struct Identity {
-    /// The plugin's name.
-    pub name: String,
-    /// Whether this copy serves the controller.
-    pub controller: bool,
-    /// The operations, which know what they offer.
-    pub operations: Arc<Operations>,
-}
-
-impl wire::Identity for Identity {
+impl wire::Identity for Services {
     fn get_identity(&self, (caller, _): Asked<wire::GetIdentityRequest>) -> Answer {
         caller.reply(wire::GetIdentityResponse {
             name: self.name.clone(),

@@ -1,7 +1,6 @@
 //! replication.Controller of csi-addons.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use protobuf::well_known_types::duration::Duration as WireDuration;
@@ -10,21 +9,16 @@ use protobuf::{EnumOrUnknown, Message, MessageField};
 use crate::backend::{ReplicationHealth, ReplicationInfo};
 use crate::dispatch::Call;
 use crate::error::Result;
+use crate::grpc::Services;
 use crate::grpc::bridge::{Answer, Asked, Caller};
 use crate::grpc::proto::replication as wire;
 use crate::grpc::v1::decode::{map, secrets};
 use crate::grpc::v1::encode;
+use crate::volume::VolumeTarget;
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{
     ReplicatedObject, ReplicationParameters, ReplicationRequest, replicated_volume,
 };
-use crate::volume::{Operations, VolumeTarget};
-
-/// Replicates volumes to other clusters.
-pub struct Controller {
-    /// The operations.
-    pub operations: Arc<Operations>,
-}
 
 /// Strings as in messages.
 type Strings = HashMap<String, String>;
@@ -35,9 +29,9 @@ type Named = (String, MessageField<wire::ReplicationSource>);
 /// What else a request says: parameters, secrets, and whether to act by force.
 type Settings = (Strings, Strings, bool);
 
-impl Controller {
+impl Services {
     /// A change, which holds the volume's lock.
-    fn change<R: Message>(
+    fn change_replication<R: Message>(
         &self,
         caller: Caller<'_, R>,
         named: Named,
@@ -49,7 +43,7 @@ impl Controller {
     }
 
     /// A read-only request, which is answered even while a change takes its time.
-    fn question<R: Message>(
+    fn ask_of_replication<R: Message>(
         &self,
         caller: Caller<'_, R>,
         named: Named,
@@ -85,14 +79,15 @@ fn object(source: wire::ReplicationSource) -> Option<ReplicatedObject> {
     })
 }
 
-impl wire::Controller for Controller {
+/// Replicates volumes to other clusters.
+impl wire::Controller for Services {
     fn enable_volume_replication(
         &self,
         (caller, request): Asked<wire::EnableVolumeReplicationRequest>,
     ) -> Answer {
         let named = (request.volume_id, request.replication_source);
         let settings = (request.parameters, request.secrets, false);
-        self.change(caller, named, settings, |call, request| {
+        self.change_replication(caller, named, settings, |call, request| {
             self.operations.enable_replication(call, request).map(|()| Default::default())
         })
     }
@@ -103,7 +98,7 @@ impl wire::Controller for Controller {
     ) -> Answer {
         let named = (request.volume_id, request.replication_source);
         let settings = (request.parameters, request.secrets, false);
-        self.change(caller, named, settings, |call, request| {
+        self.change_replication(caller, named, settings, |call, request| {
             self.operations.disable_replication(call, request).map(|()| Default::default())
         })
     }
@@ -111,7 +106,7 @@ impl wire::Controller for Controller {
     fn promote_volume(&self, (caller, request): Asked<wire::PromoteVolumeRequest>) -> Answer {
         let named = (request.volume_id, request.replication_source);
         let settings = (request.parameters, request.secrets, request.force);
-        self.change(caller, named, settings, |call, request| {
+        self.change_replication(caller, named, settings, |call, request| {
             self.operations.promote(call, request).map(|()| Default::default())
         })
     }
@@ -119,7 +114,7 @@ impl wire::Controller for Controller {
     fn demote_volume(&self, (caller, request): Asked<wire::DemoteVolumeRequest>) -> Answer {
         let named = (request.volume_id, request.replication_source);
         let settings = (request.parameters, request.secrets, request.force);
-        self.change(caller, named, settings, |call, request| {
+        self.change_replication(caller, named, settings, |call, request| {
             self.operations.demote(call, request).map(|()| Default::default())
         })
     }
@@ -127,7 +122,7 @@ impl wire::Controller for Controller {
     fn resync_volume(&self, (caller, request): Asked<wire::ResyncVolumeRequest>) -> Answer {
         let named = (request.volume_id, request.replication_source);
         let settings = (request.parameters, request.secrets, request.force);
-        self.change(caller, named, settings, |call, request| {
+        self.change_replication(caller, named, settings, |call, request| {
             let ready = self.operations.resync(call, request)?;
             Ok(wire::ResyncVolumeResponse { ready, ..Default::default() })
         })
@@ -138,7 +133,7 @@ impl wire::Controller for Controller {
         (caller, request): Asked<wire::GetVolumeReplicationInfoRequest>,
     ) -> Answer {
         let named = (request.volume_id, request.replication_source);
-        self.question(caller, named, request.secrets, |call, request| {
+        self.ask_of_replication(caller, named, request.secrets, |call, request| {
             self.operations.replication_info(call, request).map(info)
         })
     }
@@ -148,7 +143,7 @@ impl wire::Controller for Controller {
         (caller, request): Asked<wire::GetReplicationDestinationInfoRequest>,
     ) -> Answer {
         let named = (String::new(), request.replication_source);
-        self.question(caller, named, request.secrets, |call, request| {
+        self.ask_of_replication(caller, named, request.secrets, |call, request| {
             self.operations.replication_destination(call, request).map(destination)
         })
     }

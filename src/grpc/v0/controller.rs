@@ -1,13 +1,11 @@
 //! csi.Controller.
 
-use std::sync::Arc;
-
 use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::backend::{Service, Unpublished, Volume};
 use crate::error::{Error, Result};
+use crate::grpc::Services;
 use crate::grpc::bridge::{Answer, Asked};
-use crate::grpc::ensure_served;
 use crate::grpc::proto::csi as wire;
 use crate::grpc::v0::{decode, encode};
 use crate::volume::lock_keys::LockSet;
@@ -15,19 +13,12 @@ use crate::volume::request::{
     ControllerPublish, ControllerUnpublish, CreateVolume, DeleteVolume, GetCapacity, Map, PageRequest,
     TopologyRequirement, Validate, validate,
 };
-use crate::volume::{Listed, Operations, Verdict};
+use crate::volume::{Listed, Verdict};
 
-/// Makes, gives, looks at and deletes volumes.
-pub struct Controller {
-    /// The operations.
-    pub operations: Arc<Operations>,
-    /// Whether this copy serves the controller. If not, every rpc refuses with that reason.
-    pub served: bool,
-}
-
-impl Controller {
-    fn admit(&self, version: &MessageField<wire::Version>) -> Result<()> {
-        ensure_served("controller", self.served)?;
+impl Services {
+    /// If this copy does not serve the controller, every rpc refuses with that reason.
+    fn admit_to_controller(&self, version: &MessageField<wire::Version>) -> Result<()> {
+        self.ensure_controller()?;
         decode::version(version)
     }
 }
@@ -38,9 +29,10 @@ fn offered() -> Vec<wire::controller_service_capability::rpc::Type> {
     vec![Type::CREATE_DELETE_VOLUME, Type::PUBLISH_UNPUBLISH_VOLUME, Type::LIST_VOLUMES, Type::GET_CAPACITY]
 }
 
-impl wire::Controller for Controller {
+/// Makes, gives, looks at and deletes volumes.
+impl wire::Controller for Services {
     fn create_volume(&self, (caller, request): Asked<wire::CreateVolumeRequest>) -> Answer {
-        self.admit(&request.version)?;
+        self.admit_to_controller(&request.version)?;
         let request = CreateVolume {
             name: request.name,
             size: decode::size(&request.capacity_range)?,
@@ -61,7 +53,7 @@ impl wire::Controller for Controller {
     }
 
     fn delete_volume(&self, (caller, request): Asked<wire::DeleteVolumeRequest>) -> Answer {
-        self.admit(&request.version)?;
+        self.admit_to_controller(&request.version)?;
         let secrets = decode::credentials(request.user_credentials)?;
         // A deletion has to release the storage.
         let volume = self.operations.controller_volume(request.volume_id);
@@ -76,7 +68,7 @@ impl wire::Controller for Controller {
         &self,
         (caller, request): Asked<wire::ControllerPublishVolumeRequest>,
     ) -> Answer {
-        self.admit(&request.version)?;
+        self.admit_to_controller(&request.version)?;
         let request = ControllerPublish {
             volume: self.operations.controller_volume(request.volume_id),
             node_id: decode::node_id(request.node_id)?,
@@ -97,7 +89,7 @@ impl wire::Controller for Controller {
         &self,
         (caller, request): Asked<wire::ControllerUnpublishVolumeRequest>,
     ) -> Answer {
-        self.admit(&request.version)?;
+        self.admit_to_controller(&request.version)?;
         let (node_id, secrets) =
             (decode::node_id(request.node_id)?, decode::credentials(request.user_credentials)?);
         let volume = self.operations.controller_volume(request.volume_id);
@@ -118,7 +110,7 @@ impl wire::Controller for Controller {
         &self,
         (caller, request): Asked<wire::ValidateVolumeCapabilitiesRequest>,
     ) -> Answer {
-        self.admit(&request.version)?;
+        self.admit_to_controller(&request.version)?;
         let request = Validate {
             volume: self.operations.controller_volume(request.volume_id),
             capabilities: decode::capabilities(request.volume_capabilities)?,
@@ -142,7 +134,7 @@ impl wire::Controller for Controller {
     }
 
     fn list_volumes(&self, (caller, request): Asked<wire::ListVolumesRequest>) -> Answer {
-        self.admit(&request.version)?;
+        self.admit_to_controller(&request.version)?;
         let page = PageRequest {
             max_entries: decode::max_entries(request.max_entries),
             token: request.starting_token,
@@ -156,7 +148,7 @@ impl wire::Controller for Controller {
     }
 
     fn get_capacity(&self, (caller, request): Asked<wire::GetCapacityRequest>) -> Answer {
-        self.admit(&request.version)?;
+        self.admit_to_controller(&request.version)?;
         let request = GetCapacity {
             capabilities: decode::capabilities(request.volume_capabilities)?,
             parameters: decode::map("parameters", request.parameters)?,
@@ -170,7 +162,7 @@ impl wire::Controller for Controller {
     }
 
     fn controller_probe(&self, (caller, request): Asked<wire::ControllerProbeRequest>) -> Answer {
-        self.admit(&request.version)?;
+        self.admit_to_controller(&request.version)?;
         self.operations.health(Service::Controller)?;
         caller.reply(Default::default())
     }
@@ -180,7 +172,7 @@ impl wire::Controller for Controller {
         (caller, request): Asked<wire::ControllerGetCapabilitiesRequest>,
     ) -> Answer {
         use wire::controller_service_capability::{RPC, Type};
-        self.admit(&request.version)?;
+        self.admit_to_controller(&request.version)?;
         let capability = |kind| {
             let rpc = RPC { type_: EnumOrUnknown::new(kind), ..Default::default() };
             wire::ControllerServiceCapability { type_: Some(Type::Rpc(rpc)), ..Default::default() }

@@ -1,17 +1,12 @@
 //! csi.Identity.
 
+use crate::grpc::Services;
 use crate::grpc::bridge::{Answer, Asked};
 use crate::grpc::proto::csi as wire;
 use crate::grpc::v0::decode;
 
 /// Says who the plugin is and which versions it speaks.
-#[derive(Debug)]
-pub struct Identity {
-    /// The plugin's name.
-    pub name: String,
-}
-
-impl wire::Identity for Identity {
+impl wire::Identity for Services {
     fn get_supported_versions(&self, (caller, _): Asked<wire::GetSupportedVersionsRequest>) -> Answer {
         let version = |(major, minor, patch)| wire::Version { major, minor, patch, ..Default::default() };
         let supported_versions = decode::VERSIONS.map(version).into();

@@ -1,35 +1,27 @@
 //! csi.Node.
 
-use std::sync::Arc;
-
 use protobuf::MessageField;
 
 use crate::backend::Service;
 use crate::error::Result;
+use crate::grpc::Services;
 use crate::grpc::bridge::{Answer, Asked};
-use crate::grpc::ensure_served;
 use crate::grpc::fields::path;
 use crate::grpc::proto::csi as wire;
 use crate::grpc::v0::decode;
-use crate::volume::Operations;
 use crate::volume::request::{NodePublishUnstaged, NodeUnpublish};
 
-/// Publishes volumes on this node.
-pub struct Node {
-    /// The operations.
-    pub operations: Arc<Operations>,
-}
-
-impl Node {
-    fn admit(&self, version: &MessageField<wire::Version>) -> Result<()> {
-        ensure_served("node", self.operations.serves_node)?;
+impl Services {
+    fn admit_to_node(&self, version: &MessageField<wire::Version>) -> Result<()> {
+        self.ensure_node()?;
         decode::version(version)
     }
 }
 
-impl wire::Node for Node {
+/// Publishes volumes on this node.
+impl wire::Node for Services {
     fn node_publish_volume(&self, (caller, request): Asked<wire::NodePublishVolumeRequest>) -> Answer {
-        self.admit(&request.version)?;
+        self.admit_to_node(&request.version)?;
         let request = NodePublishUnstaged {
             volume: self.operations.volume_to_use(request.volume_id),
             publish_context: decode::map("publish_volume_info", request.publish_volume_info)?,
@@ -47,7 +39,7 @@ impl wire::Node for Node {
     }
 
     fn node_unpublish_volume(&self, (caller, request): Asked<wire::NodeUnpublishVolumeRequest>) -> Answer {
-        self.admit(&request.version)?;
+        self.admit_to_node(&request.version)?;
         let (target_path, secrets) =
             (path(request.target_path), decode::credentials(request.user_credentials)?);
         let volume = self.operations.volume_here(request.volume_id);
@@ -59,20 +51,20 @@ impl wire::Node for Node {
     }
 
     fn get_node_id(&self, (caller, request): Asked<wire::GetNodeIDRequest>) -> Answer {
-        self.admit(&request.version)?;
+        self.admit_to_node(&request.version)?;
         caller
             .reply(wire::GetNodeIDResponse { node_id: self.operations.node_id.clone(), ..Default::default() })
     }
 
     fn node_probe(&self, (caller, request): Asked<wire::NodeProbeRequest>) -> Answer {
-        self.admit(&request.version)?;
+        self.admit_to_node(&request.version)?;
         self.operations.health(Service::Node)?;
         caller.reply(Default::default())
     }
 
     /// In this version a node has no optional capabilities.
     fn node_get_capabilities(&self, (caller, request): Asked<wire::NodeGetCapabilitiesRequest>) -> Answer {
-        self.admit(&request.version)?;
+        self.admit_to_node(&request.version)?;
         caller.reply(Default::default())
     }
 }

@@ -1,11 +1,11 @@
 //! csi.v1.Controller.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use protobuf::well_known_types::wrappers::Int64Value;
 use protobuf::{EnumOrUnknown, MessageField};
 
+use crate::grpc::Services;
 use crate::grpc::bridge::{Answer, Asked};
 use crate::grpc::proto::csi_v1 as wire;
 use crate::grpc::v1::{decode, encode};
@@ -15,13 +15,7 @@ use crate::volume::request::{
     ControllerPublish, ControllerUnpublish, CreateSnapshot, CreateVolume, DeleteVolume, Expand, GetCapacity,
     GetVolume, ListHealth, ListSnapshots, Modify, PageRequest, SnapshotById, Validate,
 };
-use crate::volume::{Listed, Operations, Verdict};
-
-/// Makes, gives, looks at and deletes volumes and snapshots.
-pub struct Controller {
-    /// The operations.
-    pub operations: Arc<Operations>,
-}
+use crate::volume::{Listed, Verdict};
 
 /// How long volumes are looked at for a page of their health: each look takes some questions to a cluster,
 /// and an orchestrator waits for an answer some ten seconds.
@@ -55,7 +49,8 @@ fn offered(lists_nodes: bool) -> Vec<wire::controller_service_capability::rpc::T
     offered
 }
 
-impl wire::Controller for Controller {
+/// Makes, gives, looks at and deletes volumes and snapshots.
+impl wire::Controller for Services {
     fn create_volume(&self, (caller, request): Asked<wire::CreateVolumeRequest>) -> Answer {
         let request = CreateVolume {
             name: request.name,

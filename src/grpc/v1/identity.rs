@@ -1,24 +1,15 @@
 //! csi.v1.Identity.
 
-use std::sync::Arc;
-
 use protobuf::well_known_types::wrappers::BoolValue;
 use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::backend::Service;
+use crate::grpc::Services;
 use crate::grpc::bridge::{Answer, Asked};
 use crate::grpc::proto::csi_v1 as wire;
-use crate::volume::Operations;
 
 /// Says who the plugin is and whether it can work.
-pub struct Identity {
-    /// The plugin's name.
-    pub name: String,
-    /// The operations, which know what can work.
-    pub operations: Arc<Operations>,
-}
-
-impl wire::Identity for Identity {
+impl wire::Identity for Services {
     fn get_plugin_info(&self, (caller, _): Asked<wire::GetPluginInfoRequest>) -> Answer {
         caller.reply(wire::GetPluginInfoResponse {
             name: self.name.clone(),

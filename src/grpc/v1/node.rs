@@ -1,26 +1,18 @@
 //! csi.v1.Node.
 
-use std::sync::Arc;
-
 use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::error::Error;
+use crate::grpc::Services;
 use crate::grpc::bridge::{Answer, Asked};
 use crate::grpc::fields::path;
 use crate::grpc::proto::csi_v1 as wire;
 use crate::grpc::v1::{decode, encode};
-use crate::volume::Operations;
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{
     NodeExpand, NodePublish, NodePublishUnstaged, NodeStage, NodeUnpublish, NodeUnstage, NodeVolumeHealth,
     Stats,
 };
-
-/// Stages and publishes volumes on this node.
-pub struct Node {
-    /// The operations.
-    pub operations: Arc<Operations>,
-}
 
 /// The optional capabilities of the node. A mount group belongs to the record of a stage.
 fn offered(stages: bool) -> Vec<wire::node_service_capability::rpc::Type> {
@@ -38,7 +30,7 @@ fn offered(stages: bool) -> Vec<wire::node_service_capability::rpc::Type> {
     of_a_stage.iter().copied().chain(others).collect()
 }
 
-impl Node {
+impl Services {
     fn publish_unstaged(&self, (caller, request): Asked<wire::NodePublishVolumeRequest>) -> Answer {
         if decode::mount_group(&request.volume_capability)?.is_some() {
             return Err(Error::invalid("volume_mount_group is not offered while CEPHLET_STAGING is off"));
@@ -61,7 +53,8 @@ impl Node {
     }
 }
 
-impl wire::Node for Node {
+/// Stages and publishes volumes on this node.
+impl wire::Node for Services {
     fn node_stage_volume(&self, (caller, request): Asked<wire::NodeStageVolumeRequest>) -> Answer {
         let request = NodeStage {
             volume: self.operations.volume_to_use(request.volume_id),
