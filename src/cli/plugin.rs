@@ -34,8 +34,8 @@ impl dyn Plugin + '_ {
         Q::Reply::parse_from_bytes(&reply).map_err(failed)
     }
 
-    /// Asks for all pages of a list. `page` is the request for the page at a token; `take` takes its reply, and
-    /// returns the token of the next page.
+    /// Asks for all pages of a list. `page` is the request for the page at a token; `take` takes its reply,
+    /// and returns the token of the next page.
     ///
     /// # Errors
     /// That of the first page that is refused.

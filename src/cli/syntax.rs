@@ -108,6 +108,11 @@ impl Command {
         self.words.iter().any(|word| [VOLUME, SNAPSHOT].contains(word))
     }
 
+    /// Whether it is one of a group: "volume create" is one of "volume".
+    pub fn is_in(&self, group: &str) -> bool {
+        self.name.strip_prefix(group).is_some_and(|rest| rest.starts_with(' '))
+    }
+
     /// Whether it asks the daemon, and so takes [`CLIENT`]'s options.
     pub fn asks(&self) -> bool {
         matches!(self.action, Action::Ask(_))
@@ -226,12 +231,6 @@ impl Reading {
         self.commands.iter().find(|command| command.name == name)
     }
 
-    /// Whether this is a group of commands: "volume" is the group of "volume create".
-    fn is_group(&self, name: &str) -> bool {
-        let within = |name: &str, group| name.strip_prefix(group).is_some_and(|rest| rest.starts_with(' '));
-        self.commands.iter().any(|command| within(command.name, name))
-    }
-
     /// A usage error that says where the help is.
     fn usage(&self, what: impl std::fmt::Display) -> CliError {
         let space = if self.name.is_empty() { "" } else { " " };
@@ -249,7 +248,7 @@ impl Reading {
         }
         let name = if self.name.is_empty() { word } else { format!("{} {word}", self.name) };
         self.command = self.named(&name);
-        if self.command.is_none() && !self.is_group(&name) {
+        if self.command.is_none() && !self.commands.iter().any(|command| command.is_in(&name)) {
             return Err(self.usage(format!("there is no command {name:?}")));
         }
         self.name = name;

@@ -17,9 +17,7 @@ use crate::cli::values;
 use crate::error::Result;
 use crate::grpc::proto::cephlet_operator_v1::{ListReachableRequest, NamedVolume};
 use crate::grpc::proto::csi_v1 as wire;
-
-/// The parameter for a volume's file system, as ceph-csi and the Kubernetes sidecars name it.
-const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
+use crate::volume::request::FS_TYPE;
 
 /// A volume as it is shown.
 #[derive(Debug, Serialize)]
