@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::Served;
 use crate::backend::ceph::cache::Cache;
 use crate::backend::ceph::claim::Name;
 use crate::backend::ceph::domains::DomainPools;
@@ -125,14 +124,6 @@ impl Context {
         Place { cluster: self.clusters.canonical(&place.cluster), pool: String::new(), ..place.clone() }
     }
 
-    /// Whether cephlet's volumes may exist at a place. If the configuration cannot be read, they may.
-    pub fn serves(&self, place: &Place) -> Served {
-        match self.clusters.find(&place.cluster) {
-            Ok(None) => Served::NotSetUp,
-            Ok(Some(_)) | Err(_) => Served::Here,
-        }
-    }
-
     /// Runs `act` in the file system and group of a place, reached with a request's secrets or the cluster's
     /// own key.
     pub fn within<T>(
@@ -147,7 +138,7 @@ impl Context {
     }
 
     /// A group of a file system.
-    pub fn at<'a>(&'a self, call: &'a Call, access: ClusterAccess, fs: FileSystem, group: &str) -> Fs<'a> {
+    fn at<'a>(&'a self, call: &'a Call, access: ClusterAccess, fs: FileSystem, group: &str) -> Fs<'a> {
         let (pool, namespace) = (fs.metadata_pool.clone(), NAMESPACE.to_string());
         let place = Place {
             backend: NAME.into(),
@@ -158,8 +149,13 @@ impl Context {
         Fs { context: self, call, place, file_system: fs, registry: PoolRef { access, pool, namespace } }
     }
 
-    /// The file systems of a cluster.
-    pub fn file_systems(&self, call: &Call, access: &ClusterAccess) -> Result<Arc<Vec<FileSystem>>> {
+    /// The file systems of a cluster, without a group.
+    pub fn roots<'a>(&'a self, call: &'a Call, access: &ClusterAccess) -> Result<Vec<Fs<'a>>> {
+        let all = self.file_systems(call, access)?;
+        Ok(all.iter().map(|it| self.at(call, access.clone(), it.clone(), "")).collect())
+    }
+
+    fn file_systems(&self, call: &Call, access: &ClusterAccess) -> Result<Arc<Vec<FileSystem>>> {
         let ask = || file_systems(&self.monitors.of(call, access)).map(Arc::new);
         self.file_systems.get_or_ask(access.cluster.name.clone(), ask)
     }

@@ -6,7 +6,6 @@
 //! for want of an entry. A subvolume is removed only after its entry says *deleted*, or *making* for too
 //! long.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -138,12 +137,14 @@ impl Index<'_> {
         self.0.remove_entry(INDEX, path)
     }
 
-    /// All entries. One that a later cephlet has written, or that is damaged, is left out.
-    pub fn all(&self) -> Result<BTreeMap<String, Entry>> {
-        let mut found = BTreeMap::new();
+    /// All entries: group, `SUBVOLUME[@SNAPSHOT]`, entry. One that a later cephlet has written, or that is
+    /// damaged, is left out.
+    pub fn all(&self) -> Result<Vec<(String, String, Entry)>> {
+        let mut found = Vec::new();
         for (path, value) in self.0.entries(INDEX)? {
+            let Some((group, object)) = path.split_once('/') else { continue };
             match parse(&path, &value) {
-                Ok(entry) => drop(found.insert(path, entry)),
+                Ok(entry) => found.push((group.to_string(), object.to_string(), entry)),
                 Err(error) if matches!(error.kind(), Kind::Precondition | Kind::Internal) => {
                     log::warn!("{error}");
                 }

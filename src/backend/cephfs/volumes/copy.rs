@@ -76,11 +76,10 @@ pub(crate) fn find_begun(fs: &Fs<'_>, new: &NewVolume) -> Result<Option<(String,
         let has_source = entry.copy_of.is_some() || entry.shares.is_some();
         has_source && entry.request.is_some() && difference(fs, entry, new).is_none()
     };
-    let begun =
-        fs.index().all()?.into_iter().filter(|(_, entry)| entry.state == State::Making && is_recent(entry));
-    let here = begun.filter_map(|(path, entry)| Some((path.strip_prefix(&fs.path(""))?.to_string(), entry)));
-    let mut same = here.filter(|(object, entry)| ids::undrawn(object) == Some(&new.object) && is_same(entry));
-    Ok(same.next())
+    let here = fs.index().all()?.into_iter().filter(|(group, ..)| *group == fs.place.namespace);
+    let mut begun = here.filter(|(.., entry)| entry.state == State::Making && is_recent(entry));
+    let same = begun.find(|(_, object, it)| ids::undrawn(object) == Some(&new.object) && is_same(it));
+    Ok(same.map(|(_, object, entry)| (object, entry)))
 }
 
 /// Makes the copy, or waits for it; then its size is what was asked for, not that of its source.

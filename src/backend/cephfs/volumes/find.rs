@@ -71,12 +71,10 @@ pub(crate) fn named(context: &Context, call: &Call, name: &Named<'_>) -> Result<
     let mut found = Vec::new();
     for cluster in placement::clusters(&context.clusters, settings.cluster.as_deref())? {
         let access = ClusterAccess::new(cluster, &Secrets::default())?;
-        for file_system in context.file_systems(call, &access)?.iter() {
-            if settings.fs.as_ref().is_some_and(|wanted| *wanted != file_system.name) {
-                continue;
+        for root in context.roots(call, &access)? {
+            if settings.fs.as_ref().is_none_or(|wanted| *wanted == root.file_system.name) {
+                found.extend(claimed(&root, name.object)?);
             }
-            let root = context.at(call, access.clone(), file_system.clone(), "");
-            found.extend(claimed(&root, name.object)?);
         }
     }
     Ok(found)
