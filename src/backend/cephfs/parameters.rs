@@ -6,7 +6,7 @@ use crate::backend::ceph::domains::{TopologyAccess, Wishes, parse_constrained_po
 use crate::backend::ceph::placement;
 use crate::backend::cephfs::names::{NAME, USUAL_GROUP, plain};
 use crate::backend::cephfs::subvolumes::NewSubvolume;
-use crate::backend::parameters::{parse_bool, unknown};
+use crate::backend::parameters::{parse_bool, refused, unknown};
 use crate::clusters::{Clusters, DomainPool};
 use crate::csi::{METADATA, Map};
 use crate::error::{Error, Result};
@@ -119,9 +119,7 @@ impl Settings {
 /// The client of this name.
 pub(super) fn mounter(name: &str) -> Result<Mounter> {
     let found = MOUNTERS.iter().find(|(known, _)| *known == name).map(|(_, mounter)| *mounter);
-    found.ok_or_else(|| {
-        Error::invalid(format!("the parameter \"mounter\" is {name:?}: allowed are \"kernel\" and \"fuse\""))
-    })
+    found.ok_or_else(|| refused("mounter", name, "allowed are \"kernel\" and \"fuse\""))
 }
 
 /// The name of a client.

@@ -55,11 +55,7 @@ fn find_claimed(fs: &Fs<'_>, new: &NewSnapshot) -> Result<Option<Snapshot>> {
         Some((group, subvolume, names::in_snapshot(snapshot)?))
     };
     let Some((group, subvolume, key_and_drawn)) = claimed() else {
-        return Err(Error::internal(format!(
-            "its name is claimed for {:?}: {}",
-            claim.of,
-            name.how_to_free()
-        )));
+        return Err(name.unreadable(&claim));
     };
     let there = &fs.in_group(group);
     let found = name.await_maker(&claim, || taken::find(there, subvolume, key_and_drawn))?;

@@ -122,11 +122,7 @@ fn find_claimed(fs: &Fs<'_>, new: &NewVolume) -> Result<Option<Volume>> {
     let name = fs.name(key_of(new)?);
     let Some(claim) = name.find()? else { return Ok(None) };
     let Some((group, object)) = claim.of.split_once('/') else {
-        return Err(Error::internal(format!(
-            "its name is claimed for {:?}: {}",
-            claim.of,
-            name.how_to_free()
-        )));
+        return Err(name.unreadable(&claim));
     };
     // Another request with the name may have asked for another group.
     let there = &fs.in_group(group);
