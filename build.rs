@@ -105,8 +105,7 @@ fn services(files: &[FileDescriptorProto]) -> Result<String> {
         code += &format!(
             "/// Package `{package}`: its messages and its services.
 pub mod {module} {{
-    use crate::error::Result;
-    use crate::grpc::bridge::{{Bridge, Caller, Encoded}};
+    use crate::grpc::bridge::{{Answer, Asked, Bridge}};
     pub use super::messages::{module}::*;
 {services}}}
 "
@@ -140,10 +139,10 @@ fn service_code(file: &FileDescriptorProto, service: &ServiceDescriptorProto) ->
         let reply = message_type(file, method.output_type())?;
         methods += &format!(
             "        /// `{path}`
-        fn {function}(&self, caller: &Caller<'_>, request: {request}) -> Result<Encoded<{reply}>>;
+        fn {function}(&self, asked: Asked<'_, {request}>) -> Answer;
 "
         );
-        registrations += &format!("        builder = bridge.unary(builder, &service, S::{function});\n");
+        registrations += &format!("        builder = bridge.unary(builder, service, S::{function});\n");
         requests += &format!(
             "    impl super::Rpc for {request} {{
         const PATH: &'static str = \"{path}\";
@@ -161,9 +160,8 @@ fn service_code(file: &FileDescriptorProto, service: &ServiceDescriptorProto) ->
     pub fn register_{function}<S: {name}>(
         mut builder: grpcio::ServiceBuilder,
         bridge: &Bridge,
-        service: S,
+        service: &std::sync::Arc<S>,
     ) -> grpcio::ServiceBuilder {{
-        let service = std::sync::Arc::new(service);
 {registrations}        builder
     }}
 {requests}"

@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::exec::{ProcessLimits, Processes, Tools};
 use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::bridge::{Answer, Bridge};
-use crate::grpc::{self, Server};
+use crate::grpc::{Server, Services};
 use crate::jobs::JobQueue;
 use crate::journal::{Journal, RealDisk};
 use crate::kernel::Kernel;
@@ -133,9 +133,9 @@ impl Daemon {
         let bridge = Bridge::new(Arc::clone(&workers), Arc::clone(&locks), Arc::clone(&running));
         let lock = operations.layout.socket_lock(&config.endpoint);
         let settings = settings::in_force(config, programs.clone(), &clusters, &topology);
-        let services =
-            grpc::services(&bridge, &config.name, &operations, config.services.controller, settings);
-        let server = Server::open(&config.endpoint, &lock, services)?;
+        let (name, controller) = (config.name.clone(), config.services.controller);
+        let services = Services { name, operations: Arc::clone(&operations), controller, settings };
+        let server = Server::open(&config.endpoint, &lock, services.behind(&bridge))?;
         Ok(Self {
             signals,
             notifier,

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use serde::Serialize;
+
 use super::condition::{Fault, Reason, Status};
 use crate::dispatch::Call;
 use crate::error::Result;
@@ -56,6 +58,7 @@ troubles! {
 pub type Remedy = Box<dyn FnOnce(&Call) -> Result<()> + Send>;
 
 /// Something that is not as it should be.
+#[derive(Serialize)]
 pub struct Finding {
     /// `WORD:SUBJECT`, or `WORD` alone. The same fault has the same name each time.
     pub name: String,
@@ -66,6 +69,7 @@ pub struct Finding {
     /// The command that mends it, or what to do before it.
     pub mend: String,
     /// Mends it, where cephlet can.
+    #[serde(skip)]
     pub remedy: Option<Remedy>,
 }
 

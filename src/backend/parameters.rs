@@ -1,6 +1,8 @@
 //! Common to the parameters of all backends: values that several backends know, the file system, and the
 //! refusal of unknown parameters.
 
+use std::fmt::Display;
+
 use crate::csi::{
     Access, Capability, DEFAULT_FILE_SYSTEM, FILE_SYSTEMS, Map, OLD_FILE_SYSTEMS, is_file_system,
 };
@@ -32,8 +34,18 @@ impl RootSettings {
         match key {
             "uid" => self.owner.uid = Some(id_in(key, value)?),
             "gid" => self.owner.gid = Some(id_in(key, value)?),
-            "mode" => self.owner.mode = Some(mode_in(key, value)?),
-            "mountGroupPolicy" => self.shares_all = policy_in(key, value)?,
+            "mode" => {
+                let allowed = "allowed are permissions in octal, for example 0770";
+                let mode = parse_mode(value).ok_or_else(|| refused(key, value, allowed))?;
+                self.owner.mode = Some(mode);
+            }
+            "mountGroupPolicy" => {
+                self.shares_all = match value {
+                    "root" => false,
+                    "always" => true,
+                    _ => return Err(refused(key, value, "allowed are root and always")),
+                }
+            }
             _ => {}
         }
         Ok(())
@@ -63,35 +75,18 @@ pub(super) fn about_root(parameters: &Map) -> Map {
 }
 
 fn id_in(key: &str, value: &str) -> Result<u32> {
-    parse_id(value).ok_or_else(|| {
-        let most = u32::MAX - 1;
-        Error::invalid(format!(
-            "the parameter {key:?} is {value:?}: allowed is the number of a user or group, from 0 to {most}"
-        ))
-    })
-}
-
-fn mode_in(key: &str, value: &str) -> Result<u32> {
-    parse_mode(value).ok_or_else(|| {
-        Error::invalid(format!(
-            "the parameter {key:?} is {value:?}: allowed are permissions in octal, for example 0770"
-        ))
-    })
-}
-
-fn policy_in(key: &str, value: &str) -> Result<bool> {
-    match value {
-        "root" => Ok(false),
-        "always" => Ok(true),
-        _ => Err(Error::invalid(format!("the parameter {key:?} is {value:?}: allowed are root and always"))),
-    }
+    let allowed = || format!("allowed is the number of a user or group, from 0 to {}", u32::MAX - 1);
+    parse_id(value).ok_or_else(|| refused(key, value, allowed()))
 }
 
 /// Reads a parameter that is true or false.
 pub(super) fn parse_bool(key: &str, value: &str) -> Result<bool> {
-    value.parse().map_err(|_| {
-        Error::invalid(format!("the parameter {key:?} is {value:?}: allowed are true and false"))
-    })
+    value.parse().map_err(|_| refused(key, value, "allowed are true and false"))
+}
+
+/// The refusal of a value, with what is `allowed`.
+pub(super) fn refused(key: &str, value: &str, allowed: impl Display) -> Error {
+    Error::invalid(format!("the parameter {key:?} is {value:?}: {allowed}"))
 }
 
 /// Reads a parameter that names a file system; an empty value names none.
@@ -99,7 +94,7 @@ pub(super) fn parse_file_system(key: &str, value: &str) -> Result<Option<String>
     match value {
         "" => Ok(None),
         _ if is_file_system(value) => Ok(Some(value.to_string())),
-        _ => Err(Error::invalid(format!("the parameter {key:?} is {value:?}: {}", allowed()))),
+        _ => Err(refused(key, value, allowed())),
     }
 }
 

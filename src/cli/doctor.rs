@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
 use crate::cli::failure::{CliError, CliResult, FOUND};
 use crate::cli::names;
 use crate::cli::plugin::Plugin;
@@ -11,7 +9,7 @@ use crate::cli::report::{Report, fields};
 use crate::cli::syntax::{Action, Command, Given, option};
 use crate::config::{Config, Mistake};
 use crate::daemon;
-use crate::error::{Error, Kind};
+use crate::error::Kind;
 use crate::grpc::proto::cephlet_operator_v1 as operator;
 use crate::grpc::proto::csi_v1 as csi;
 use crate::volume::finding::{DAEMON_SILENT, SETTING_REFUSED, VOLUME_SILENT};
@@ -33,21 +31,6 @@ its work, in this environment: run it with the daemon's then.",
     action: Action::Ask(ask),
 };
 
-/// A finding, as the command prints it.
-#[derive(Serialize)]
-struct Shown {
-    name: String,
-    meaning: String,
-    cost: String,
-    mend: String,
-}
-
-impl From<Finding> for Shown {
-    fn from(Finding { name, meaning, cost, mend, .. }: Finding) -> Self {
-        Self { name, meaning, cost, mend }
-    }
-}
-
 /// What the daemon finds, and what is wrong with volumes.
 fn ask(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     let mend = given.value("fix").unwrap_or_default().to_string();
@@ -56,16 +39,19 @@ fn ask(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
     if is_mending {
         return Ok(Report::new("mended", &serde_json::json!([])));
     }
-    let shown =
-        |it: operator::Finding| Shown { name: it.name, meaning: it.meaning, cost: it.cost, mend: it.mend };
-    let mut found: Vec<Shown> = answer.findings.into_iter().map(shown).collect();
-    let mut volumes = BTreeMap::new();
-    for fault in unwell(plugin)?.into_iter().chain(unwell_here(plugin, answer.volume_ids)) {
-        // The controller and the node may find the same.
-        volumes.insert(fault.name.clone(), Shown::from(fault));
-    }
+    let finding = |operator::Finding { name, meaning, cost, mend, .. }| Finding {
+        name,
+        meaning,
+        cost,
+        mend,
+        remedy: None,
+    };
+    let mut found: Vec<Finding> = answer.findings.into_iter().map(finding).collect();
+    let volumes = unwell(plugin).into_iter().chain(unwell_here(plugin, answer.volume_ids));
+    // The controller and the node may find the same.
+    let volumes: BTreeMap<String, Finding> = volumes.map(|fault| (fault.name.clone(), fault)).collect();
     found.extend(volumes.into_values());
-    Ok(report(found))
+    Ok(report(&found))
 }
 
 /// What is found where no daemon answers. A wrong command line and a caller who may not use the socket are
@@ -82,30 +68,25 @@ pub fn without_daemon(failure: CliError, config: Result<Config, Vec<Mistake>>) -
         }
         (Ok(_), failure) => return Err(failure),
     };
-    Ok(report(found.into_iter().map(Shown::from).collect()))
+    Ok(report(&found))
 }
 
 /// The volumes of which the storage says that they are not well; none if the daemon is no controller.
-fn unwell(plugin: &dyn Plugin) -> Result<Vec<Finding>, Error> {
-    let (mut found, mut token) = (Vec::new(), String::new());
-    loop {
-        let starting_token = std::mem::take(&mut token);
-        let page = csi::ControllerListVolumeHealthRequest { starting_token, ..Default::default() };
-        match plugin.ask(&page) {
-            Ok(page) => {
-                found.extend(page.entries.into_iter().flat_map(|health| faults(plugin, health)));
-                token = page.next_token;
-            }
-            Err(error) if error.kind() == Kind::Unimplemented => return Ok(found),
-            Err(error) => {
-                let all = Finding::new(&VOLUME_SILENT, "", error);
-                found.push(all.mended_by("cephlet volume list shows those that can be reached"));
-            }
-        }
-        if token.is_empty() {
-            return Ok(found);
-        }
+fn unwell(plugin: &dyn Plugin) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let page =
+        |starting_token| csi::ControllerListVolumeHealthRequest { starting_token, ..Default::default() };
+    let all = plugin.ask_all(page, |reply| {
+        found.extend(reply.entries.into_iter().flat_map(|health| faults(plugin, health)));
+        reply.next_token
+    });
+    if let Err(error) = all
+        && error.kind() != Kind::Unimplemented
+    {
+        let all = Finding::new(&VOLUME_SILENT, "", error);
+        found.push(all.mended_by("cephlet volume list shows those that can be reached"));
     }
+    found
 }
 
 /// What this node finds wrong with the volumes that it uses.
@@ -131,8 +112,8 @@ fn faults(plugin: &dyn Plugin, health: csi::VolumeHealth) -> Vec<Finding> {
     known.map(|fault| Finding::of_fault(fault, &name)).collect()
 }
 
-fn report(found: Vec<Shown>) -> Report {
-    let item = |it: &Shown| {
+fn report(found: &[Finding]) -> Report {
+    let item = |it: &Finding| {
         let rows = fields(&[
             ("means", it.meaning.clone()),
             ("costs", it.cost.clone()),
@@ -140,7 +121,7 @@ fn report(found: Vec<Shown>) -> Report {
         ]);
         format!("{}\n  {}", it.name, rows.replace('\n', "\n  "))
     };
-    let text = match found.as_slice() {
+    let text = match found {
         [] => String::from("nothing was found"),
         found => found.iter().map(item).collect::<Vec<_>>().join("\n\n"),
     };
@@ -158,6 +139,7 @@ mod tests {
     use crate::cli::fake::{Fake, run};
     use crate::cli::plugin::no_answer;
     use crate::config::Role;
+    use crate::error::Error;
     use crate::grpc::proto::cephlet_operator_v1::FindByNameResponse;
 
     fn found() -> operator::Finding {

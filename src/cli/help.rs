@@ -19,10 +19,8 @@ pub fn help(topic: &str) -> String {
 
 fn on_group(topic: &str) -> String {
     let whole = topic.is_empty();
-    let inside = |command: &&Command| {
-        whole || command.name.strip_prefix(topic).is_some_and(|rest| rest.starts_with(' '))
-    };
-    let commands = COMMANDS.iter().filter(inside).map(|command| (call(command), command.about.to_string()));
+    let commands = COMMANDS.iter().filter(|command| whole || command.is_in(topic));
+    let commands = commands.map(|command| (call(command), command.about.to_string()));
     let mut sections = vec![format!("usage: cephlet {}", if whole { "[COMMAND]" } else { topic })];
     if whole {
         sections.insert(

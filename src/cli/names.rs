@@ -1,6 +1,5 @@
 //! Names of volumes and snapshots in place of their IDs. The daemon knows what they stand for.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use crate::cli::failure::CliResult;
@@ -30,21 +29,18 @@ pub fn of(plugin: &dyn Plugin, id: &str) -> String {
 }
 
 fn resolve(plugin: &dyn Plugin, command: &Command, given: Given) -> CliResult<Given> {
-    let names = RefCell::new(BTreeMap::new());
-    let mut resolved = given.replace(command, |kind, text, given| {
-        if ![VOLUME, SNAPSHOT].contains(&kind) {
-            return Ok(None);
-        }
-        let (text, is_snapshot) = (text.to_string(), kind == SNAPSHOT);
-        let parameters = values::pairs(given, "parameter")?;
-        let request = FindByNameRequest { text, is_snapshot, parameters, ..Default::default() };
+    let (mut resolved, mut names) = (given.clone(), BTreeMap::new());
+    for (kind, text) in resolved.texts(command).filter(|(kind, _)| [VOLUME, SNAPSHOT].contains(kind)) {
+        let (name, is_snapshot) = (text.clone(), kind == SNAPSHOT);
+        let parameters = values::pairs(&given, "parameter")?;
+        let request = FindByNameRequest { text: name, is_snapshot, parameters, ..Default::default() };
         let found = plugin.ask(&request)?;
+        text.clone_from(&found.id);
         if !found.name.is_empty() {
-            names.borrow_mut().insert(found.id.clone(), found.name);
+            names.insert(found.id, found.name);
         }
-        Ok(Some(found.id))
-    })?;
-    resolved.names = names.into_inner();
+    }
+    resolved.names = names;
     Ok(resolved)
 }
 

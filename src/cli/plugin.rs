@@ -33,6 +33,23 @@ impl dyn Plugin + '_ {
         let reply = self.send(Q::PATH, request.write_to_bytes().map_err(failed)?)?;
         Q::Reply::parse_from_bytes(&reply).map_err(failed)
     }
+
+    /// Asks for all pages of a list. `page` is the request for the page at a token; `take` takes its reply,
+    /// and returns the token of the next page.
+    ///
+    /// # Errors
+    /// That of the first page that is refused.
+    pub fn ask_all<Q: Rpc>(
+        &self,
+        page: impl Fn(String) -> Q,
+        mut take: impl FnMut(Q::Reply) -> String,
+    ) -> Result<()> {
+        let mut token = take(self.ask(&page(String::new()))?);
+        while !token.is_empty() {
+            token = take(self.ask(&page(token))?);
+        }
+        Ok(())
+    }
 }
 
 /// A connection to the daemon.

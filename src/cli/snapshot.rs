@@ -67,21 +67,19 @@ pub fn create(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
 
 /// Lists the snapshots, of all volumes or of one, all pages of them.
 pub fn list(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
-    let mut request = wire::ListSnapshotsRequest {
+    let secrets = values::secrets(given)?;
+    let page = |starting_token| wire::ListSnapshotsRequest {
         source_volume_id: given.value("volume").unwrap_or_default().to_string(),
-        secrets: values::secrets(given)?,
+        secrets: secrets.clone(),
+        starting_token,
         ..Default::default()
     };
     let mut snapshots = Vec::new();
-    loop {
-        let page = plugin.ask(&request)?;
-        snapshots
-            .extend(page.entries.into_iter().map(|entry| Shown::from(entry.snapshot.unwrap_or_default())));
-        request.starting_token = page.next_token;
-        if request.starting_token.is_empty() {
-            break;
-        }
-    }
+    plugin.ask_all(page, |reply| {
+        let snapshot = |it: wire::list_snapshots_response::Entry| it.snapshot.unwrap_or_default().into();
+        snapshots.extend(reply.entries.into_iter().map(snapshot));
+        reply.next_token
+    })?;
     let rows: Vec<_> = snapshots.iter().map(Shown::row).collect();
     Ok(Report::new(table(&["ID", "VOLUME", "SIZE", "CREATED", "READY"], &rows), &snapshots))
 }

@@ -108,6 +108,11 @@ impl Command {
         self.words.iter().any(|word| [VOLUME, SNAPSHOT].contains(word))
     }
 
+    /// Whether it is one of a group: "volume create" is one of "volume".
+    pub fn is_in(&self, group: &str) -> bool {
+        self.name.strip_prefix(group).is_some_and(|rest| rest.starts_with(' '))
+    }
+
     /// Whether it asks the daemon, and so takes [`CLIENT`]'s options.
     pub fn asks(&self) -> bool {
         matches!(self.action, Action::Ask(_))
@@ -151,26 +156,14 @@ impl Given {
         self.options.iter().filter(move |(given, _)| *given == name).map(|(_, value)| value.as_str())
     }
 
-    /// The same with other words and values where `other` has one, which is asked with the name that the word
-    /// or value has in the help, and with what was given. Fails as `other` does.
-    pub fn replace(
-        mut self,
-        command: &Command,
-        other: impl Fn(&str, &str, &Self) -> CliResult<Option<String>>,
-    ) -> CliResult<Self> {
-        for (at, kind) in command.words.iter().enumerate() {
-            if let Some(word) = other(kind, self.word(at), &self)? {
-                self.words[at] = word;
-            }
-        }
-        for at in 0..self.options.len() {
-            let (name, given) = &self.options[at];
-            let kind = command.options().find(|option| option.name == *name).and_then(|it| it.value);
-            if let Some(value) = other(kind.unwrap_or_default(), given, &self)? {
-                self.options[at].1 = value;
-            }
-        }
-        Ok(self)
+    /// The words and the values of the command's own options, each with its name in the help.
+    pub fn texts<'a>(
+        &'a mut self,
+        command: &'a Command,
+    ) -> impl Iterator<Item = (&'static str, &'a mut String)> {
+        let kind = |name: &str| command.options().find(|option| option.name == name)?.value;
+        let words = command.words.iter().copied().zip(&mut self.words);
+        words.chain(self.options.iter_mut().filter_map(move |(name, value)| Some((kind(name)?, value))))
     }
 
     /// Refuses two options that contradict each other.
@@ -238,12 +231,6 @@ impl Reading {
         self.commands.iter().find(|command| command.name == name)
     }
 
-    /// Whether this is a group of commands: "volume" is the group of "volume create".
-    fn is_group(&self, name: &str) -> bool {
-        let within = |name: &str, group| name.strip_prefix(group).is_some_and(|rest| rest.starts_with(' '));
-        self.commands.iter().any(|command| within(command.name, name))
-    }
-
     /// A usage error that says where the help is.
     fn usage(&self, what: impl std::fmt::Display) -> CliError {
         let space = if self.name.is_empty() { "" } else { " " };
@@ -261,7 +248,7 @@ impl Reading {
         }
         let name = if self.name.is_empty() { word } else { format!("{} {word}", self.name) };
         self.command = self.named(&name);
-        if self.command.is_none() && !self.is_group(&name) {
+        if self.command.is_none() && !self.commands.iter().any(|command| command.is_in(&name)) {
             return Err(self.usage(format!("there is no command {name:?}")));
         }
         self.name = name;

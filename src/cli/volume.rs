@@ -17,9 +17,7 @@ use crate::cli::values;
 use crate::error::Result;
 use crate::grpc::proto::cephlet_operator_v1::{ListReachableRequest, NamedVolume};
 use crate::grpc::proto::csi_v1 as wire;
-
-/// The parameter for a volume's file system, as ceph-csi and the Kubernetes sidecars name it.
-const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
+use crate::volume::request::FS_TYPE;
 
 /// A volume as it is shown.
 #[derive(Debug, Serialize)]
@@ -224,29 +222,24 @@ pub fn create(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
 
 /// All volumes, of all pages of the list.
 pub fn all(plugin: &dyn Plugin) -> Result<Vec<wire::list_volumes_response::Entry>> {
-    let (mut entries, mut starting_token) = (Vec::new(), String::new());
-    loop {
-        let page = plugin.ask(&wire::ListVolumesRequest { starting_token, ..Default::default() })?;
-        entries.extend(page.entries);
-        starting_token = page.next_token;
-        if starting_token.is_empty() {
-            return Ok(entries);
-        }
-    }
+    let mut entries = Vec::new();
+    let page = |starting_token| wire::ListVolumesRequest { starting_token, ..Default::default() };
+    plugin.ask_all(page, |reply| {
+        entries.extend(reply.entries);
+        reply.next_token
+    })?;
+    Ok(entries)
 }
 
 /// Lists the volumes that can be reached; remarks say which cannot be.
 pub fn list(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
-    let (mut volumes, mut missing, mut starting_token) = (Vec::new(), BTreeSet::new(), String::new());
-    loop {
-        let page = plugin.ask(&ListReachableRequest { starting_token, ..Default::default() })?;
-        volumes.extend(page.volumes.into_iter().map(listed));
-        missing.extend(page.missing);
-        starting_token = page.next_token;
-        if starting_token.is_empty() {
-            break;
-        }
-    }
+    let (mut volumes, mut missing) = (Vec::new(), BTreeSet::new());
+    let page = |starting_token| ListReachableRequest { starting_token, ..Default::default() };
+    plugin.ask_all(page, |reply| {
+        volumes.extend(reply.volumes.into_iter().map(listed));
+        missing.extend(reply.missing);
+        reply.next_token
+    })?;
     let is_wide = given.has("wide");
     let rows: Vec<_> = volumes.iter().map(|volume| volume.row(is_wide)).collect();
     let header = ["NAME", "SIZE", "DOMAIN", "PUBLISHED TO", "CONDITION", "ID"];

@@ -32,39 +32,30 @@ pub type Answer = Result<Bytes>;
 
 /// Decodes a request and lets its service answer it. Only this closure knows the messages of an rpc: generic
 /// code is compiled again for each of them, which makes the program some kilobytes larger per rpc.
-type Handler = Arc<dyn Fn(&Caller<'_>, &[u8]) -> Answer + Send + Sync>;
+type Handler = Arc<dyn Fn(&Serving<'_>, &[u8]) -> Answer + Send + Sync>;
 
-/// How a service answers requests of a type.
-pub type Answers<S, Q> = fn(&S, &Caller<'_>, Q) -> Result<Encoded<<Q as Rpc>::Reply>>;
+/// What a handler gets: the caller, and the request.
+pub type Asked<'a, Q> = (Caller<'a, <Q as Rpc>::Reply>, Q);
 
-/// A reply of this type as it is sent.
-#[derive(Debug)]
-pub struct Encoded<R>(Bytes, PhantomData<R>);
-
-impl<R: Message> Encoded<R> {
-    /// Writes a reply.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn of(reply: R) -> Result<Self> {
-        let bytes = reply
-            .write_to_bytes()
-            .map_err(|error| Error::internal(format!("the answer could not be encoded: {error}")))?;
-        Ok(Self(bytes.into(), PhantomData))
-    }
+/// The caller of an rpc, who gets a reply of this type.
+pub struct Caller<'a, R> {
+    serving: &'a Serving<'a>,
+    reply: PhantomData<R>,
 }
 
-/// The caller of an rpc: a call, as its handler sees it.
-pub struct Caller<'a> {
-    bridge: &'a Bridge,
-    call: Call,
-    guard: RefCell<Option<Guard<Answer>>>,
-}
-
-impl Caller<'_> {
+impl<R: Message> Caller<'_, R> {
     /// The calls and the background jobs in progress, the oldest first.
     pub fn under_way(&self) -> Vec<Progress> {
-        self.bridge.running.under_way()
+        self.serving.bridge.running.under_way()
+    }
+
+    /// Answers at once.
+    ///
+    /// # Errors
+    /// The reply cannot be encoded.
+    pub fn reply(&self, reply: R) -> Answer {
+        let failed = |error| Error::internal(format!("the answer could not be encoded: {error}"));
+        Ok(reply.write_to_bytes().map_err(failed)?.into())
     }
 
     /// Takes the locks and hands the request to `work`. If the same request of the same rpc is in progress,
@@ -72,17 +63,31 @@ impl Caller<'_> {
     ///
     /// # Errors
     /// Those of `work` and of the lock table; `Unavailable` if there are too many calls.
-    pub fn run<Q: Identical + PartialEq + Sync, R: Message>(
+    pub fn run<Q: Identical + PartialEq + Sync>(
         &self,
         locks: LockSet,
         request: Q,
         work: impl FnOnce(&Call, &Q) -> Result<R>,
-    ) -> Result<Encoded<R>> {
+    ) -> Answer {
         let request = Arc::new(request);
-        match self.begin(locks, Box::new(Arc::clone(&request)))? {
-            Some(joined) => Ok(Encoded(joined, PhantomData)),
-            None => Encoded::of(work(&self.call, &request)?),
+        match self.serving.begin(locks, Box::new(Arc::clone(&request)))? {
+            Some(joined) => Ok(joined),
+            None => self.reply(work(&self.serving.call, &request)?),
         }
+    }
+}
+
+/// A call on its thread.
+struct Serving<'a> {
+    bridge: &'a Bridge,
+    call: Call,
+    guard: RefCell<Option<Guard<Answer>>>,
+}
+
+impl Serving<'_> {
+    /// The caller of an rpc with this reply.
+    fn caller<R>(&self) -> Caller<'_, R> {
+        Caller { serving: self, reply: PhantomData }
     }
 
     /// The answer of the same request; None if the call must do the work itself.
@@ -127,11 +132,11 @@ impl Bridge {
         &self,
         builder: ServiceBuilder,
         service: &Arc<S>,
-        handler: Answers<S, Q>,
+        handler: fn(&S, Asked<'_, Q>) -> Answer,
     ) -> ServiceBuilder {
         let service = Arc::clone(service);
         let handler =
-            move |caller: &Caller<'_>, request: &[u8]| Ok(handler(&service, caller, decode(request)?)?.0);
+            move |call: &Serving<'_>, request: &[u8]| handler(&service, (call.caller(), decode(request)?));
         self.register(builder, Q::PATH, Arc::new(handler))
     }
 
@@ -165,9 +170,9 @@ impl Bridge {
 
     /// A call from its start to its end, on its own thread.
     fn serve(&self, call: Call, handler: &Handler, request: &[u8], sender: oneshot::Sender<Answer>) {
-        let caller = Caller { bridge: self, call, guard: RefCell::default() };
-        let answer = guarded(&caller.call, || handler(&caller, request));
-        let Caller { call, guard, .. } = caller;
+        let serving = Serving { bridge: self, call, guard: RefCell::default() };
+        let answer = guarded(&serving.call, || handler(&serving, request));
+        let Serving { call, guard, .. } = serving;
         let guard = guard.into_inner();
         if let Some(guard) = &guard {
             guard.answer(&answer);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use grpcio::{CallOption, Channel, ChannelBuilder, Environment, RpcStatusCode, ServiceBuilder};
 use protobuf::Message;
 
-use super::{Bridge, Caller, Encoded, raw_method};
+use super::{self as bridge, Asked, Bridge, Caller, raw_method};
 use crate::dispatch::{Call, Key, LockTable, Workers};
 use crate::error::{Error, Result};
 use crate::grpc::Server;
@@ -55,9 +55,9 @@ struct Service(Arc<Volumes>);
 impl Service {
     fn locked(
         &self,
-        caller: &Caller<'_>,
+        caller: Caller<'_, wire::CreateVolumeGroupSnapshotResponse>,
         name: String,
-    ) -> Result<Encoded<wire::CreateVolumeGroupSnapshotResponse>> {
+    ) -> bridge::Answer {
         assert!(!name.ends_with("before"), "on purpose, before the lock");
         let keys = vec![Key::from(name.split(':').next().unwrap())];
         let cluster = Some(if name.starts_with("far") { "far" } else { "local" }.to_string());
@@ -69,33 +69,26 @@ impl Service {
 impl wire::GroupController for Service {
     fn group_controller_get_capabilities(
         &self,
-        _: &Caller<'_>,
-        _: wire::GroupControllerGetCapabilitiesRequest,
-    ) -> Result<Encoded<wire::GroupControllerGetCapabilitiesResponse>> {
-        Encoded::of(Default::default())
+        (caller, _): Asked<wire::GroupControllerGetCapabilitiesRequest>,
+    ) -> bridge::Answer {
+        caller.reply(Default::default())
     }
 
     fn create_volume_group_snapshot(
         &self,
-        caller: &Caller<'_>,
-        request: wire::CreateVolumeGroupSnapshotRequest,
-    ) -> Result<Encoded<wire::CreateVolumeGroupSnapshotResponse>> {
+        (caller, request): Asked<wire::CreateVolumeGroupSnapshotRequest>,
+    ) -> bridge::Answer {
         self.locked(caller, request.name)
     }
 
     fn delete_volume_group_snapshot(
         &self,
-        _: &Caller<'_>,
-        _: wire::DeleteVolumeGroupSnapshotRequest,
-    ) -> Result<Encoded<wire::DeleteVolumeGroupSnapshotResponse>> {
+        _: Asked<wire::DeleteVolumeGroupSnapshotRequest>,
+    ) -> bridge::Answer {
         Err(Error::unimplemented("not here"))
     }
 
-    fn get_volume_group_snapshot(
-        &self,
-        _: &Caller<'_>,
-        _: wire::GetVolumeGroupSnapshotRequest,
-    ) -> Result<Encoded<wire::GetVolumeGroupSnapshotResponse>> {
+    fn get_volume_group_snapshot(&self, _: Asked<wire::GetVolumeGroupSnapshotRequest>) -> bridge::Answer {
         Err(Error::unimplemented("not here"))
     }
 }
@@ -168,8 +161,8 @@ impl House {
         let running = Arc::new(ActiveCalls::beside(Arc::default()));
         let bridge = Bridge::new(Arc::clone(&workers), Arc::clone(&locks), Arc::clone(&running));
         let volumes = Arc::new(Volumes::default());
-        let service = Service(Arc::clone(&volumes));
-        let service = wire::register_group_controller(ServiceBuilder::new(), &bridge, service).build();
+        let service = Arc::new(Service(Arc::clone(&volumes)));
+        let service = wire::register_group_controller(ServiceBuilder::new(), &bridge, &service).build();
         let door = Server::open(&socket, &directory.path().join("lock"), service).unwrap();
         let environment = Arc::new(Environment::new(1));
         let channel = ChannelBuilder::new(environment).use_local_subchannel_pool(true);

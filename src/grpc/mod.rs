@@ -1,14 +1,14 @@
 //! gRPC on a unix socket. Only this module knows grpcio and the generated messages.
 
 pub mod active_calls;
-pub mod addons;
+mod addons;
 pub mod bridge;
 pub mod fields;
 pub mod operator;
 pub mod proto;
 pub mod status;
-pub mod v0;
-pub mod v1;
+mod v0;
+mod v1;
 
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -151,48 +151,56 @@ fn make_directory(socket: &Path) -> Result<()> {
     std::fs::create_dir_all(parent).map_err(|error| Error::io(format!("create {}", parent.display()), &error))
 }
 
+/// The server of all protocols: each of them is implemented in its own module.
+pub struct Services {
+    /// The plugin's name.
+    pub name: String,
+    /// What calls are turned into.
+    pub operations: Arc<Operations>,
+    /// Whether this copy serves the controller.
+    pub controller: bool,
+    /// The daemon's settings.
+    pub settings: Settings,
+}
+
+impl Services {
+    /// Connects the services of this copy with `bridge`. CSI 0.1 itself refuses what this copy does not
+    /// serve; for the other protocols gRPC answers UNIMPLEMENTED.
+    pub fn behind(self, bridge: &Bridge) -> Service {
+        use proto::{cephlet_operator_v1, csi, csi_v1, fence, identity, replication};
+        let (all, this) = (ServiceBuilder::new(), Arc::new(self));
+        let all = csi::register_identity(all, bridge, &this);
+        let all = csi::register_controller(all, bridge, &this);
+        let all = csi::register_node(all, bridge, &this);
+        let all = csi_v1::register_identity(all, bridge, &this);
+        let all = identity::register_identity(all, bridge, &this);
+        let all = fence::register_fence_controller(all, bridge, &this);
+        let mut all = cephlet_operator_v1::register_operator(all, bridge, &this);
+        if this.controller {
+            all = csi_v1::register_controller(all, bridge, &this);
+            all = replication::register_controller(all, bridge, &this);
+        }
+        if this.operations.serves_node {
+            all = csi_v1::register_node(all, bridge, &this);
+        }
+        all.build()
+    }
+
+    fn ensure_controller(&self) -> Result<()> {
+        ensure_served("controller", self.controller)
+    }
+
+    fn ensure_node(&self) -> Result<()> {
+        ensure_served("node", self.operations.serves_node)
+    }
+}
+
 /// Refuses a service that this copy does not serve: gRPC by itself would give no reason.
 fn ensure_served(service: &str, is_served: bool) -> Result<()> {
     let refusal = || {
         format!("this copy of cephlet does not serve the {service}: ask another one, or set CEPHLET_SERVICES")
     };
     is_served.then_some(()).ok_or_else(|| Error::unimplemented(refusal()))
-}
-
-/// All services of this copy of the plugin `name`. CSI 0.1 itself refuses what this copy does not serve; for
-/// the other protocols gRPC answers UNIMPLEMENTED.
-pub fn services(
-    bridge: &Bridge,
-    name: &str,
-    operations: &Arc<Operations>,
-    controller: bool,
-    settings: Settings,
-) -> Service {
-    use proto::{cephlet_operator_v1, csi, csi_v1, fence, identity, replication};
-    let (name, operations) = (|| name.to_string(), || Arc::clone(operations));
-    let mut all = ServiceBuilder::new();
-    all = csi::register_identity(all, bridge, v0::identity::Identity { name: name() });
-    let service = v0::controller::Controller { operations: operations(), served: controller };
-    all = csi::register_controller(all, bridge, service);
-    all = csi::register_node(all, bridge, v0::node::Node { operations: operations() });
-    let service = v1::identity::Identity { name: name(), operations: operations() };
-    all = csi_v1::register_identity(all, bridge, service);
-    let service = addons::identity::Identity { name: name(), controller, operations: operations() };
-    all = identity::register_identity(all, bridge, service);
-    let service = addons::fence::FenceController { operations: operations(), controller };
-    all = fence::register_fence_controller(all, bridge, service);
-    let service = operator::Operator { operations: operations(), settings, controller };
-    all = cephlet_operator_v1::register_operator(all, bridge, service);
-    if controller {
-        let service = v1::controller::Controller { operations: operations() };
-        all = csi_v1::register_controller(all, bridge, service);
-        let service = addons::replication::Controller { operations: operations() };
-        all = replication::register_controller(all, bridge, service);
-    }
-    if operations().serves_node {
-        all = csi_v1::register_node(all, bridge, v1::node::Node { operations: operations() });
-    }
-    all.build()
 }
 
 #[cfg(test)]

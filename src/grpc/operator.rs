@@ -7,16 +7,15 @@ use protobuf::MessageField;
 use crate::backend::Volume;
 use crate::backend::finding::SETTING_UNHEEDED;
 use crate::dispatch::{Call, Progress};
-use crate::error::Result;
-use crate::grpc::bridge::{Caller, Encoded};
-use crate::grpc::ensure_served;
+use crate::grpc::Services;
+use crate::grpc::bridge::{Answer, Asked};
 use crate::grpc::fields::path;
 use crate::grpc::proto::cephlet_operator_v1 as wire;
 use crate::grpc::v1::decode;
 use crate::grpc::v1::encode::volume_entry;
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{FindNamed, Map, NodePublishUnstaged, NodeUnpublish, PageRequest};
-use crate::volume::{Finding, Listed, Operations};
+use crate::volume::{Finding, Listed};
 
 /// The settings that the daemon runs with.
 #[derive(Clone)]
@@ -28,22 +27,9 @@ pub struct Settings {
 }
 
 /// Publishes volumes on this node in one step, and tells the daemon's settings.
-pub struct Operator {
-    /// The operations.
-    pub operations: Arc<Operations>,
-    /// The settings.
-    pub settings: Settings,
-    /// Whether this copy serves the controller.
-    pub controller: bool,
-}
-
-impl wire::Operator for Operator {
-    fn publish_here(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::PublishHereRequest,
-    ) -> Result<Encoded<wire::PublishHereResponse>> {
-        ensure_served("node", self.operations.serves_node)?;
+impl wire::Operator for Services {
+    fn publish_here(&self, (caller, request): Asked<wire::PublishHereRequest>) -> Answer {
+        self.ensure_node()?;
         let request = NodePublishUnstaged {
             volume: self.operations.controller_volume(request.volume_id),
             publish_context: Map::new(),
@@ -62,12 +48,8 @@ impl wire::Operator for Operator {
         })
     }
 
-    fn unpublish_here(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::UnpublishHereRequest,
-    ) -> Result<Encoded<wire::UnpublishHereResponse>> {
-        ensure_served("node", self.operations.serves_node)?;
+    fn unpublish_here(&self, (caller, request): Asked<wire::UnpublishHereRequest>) -> Answer {
+        self.ensure_node()?;
         let request = NodeUnpublish {
             volume: self.operations.volume_here(request.volume_id),
             target_path: path(request.target_path),
@@ -81,11 +63,7 @@ impl wire::Operator for Operator {
         })
     }
 
-    fn find_by_name(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::FindByNameRequest,
-    ) -> Result<Encoded<wire::FindByNameResponse>> {
+    fn find_by_name(&self, (caller, request): Asked<wire::FindByNameRequest>) -> Answer {
         let request = FindNamed {
             text: request.text,
             is_snapshot: request.is_snapshot,
@@ -99,12 +77,8 @@ impl wire::Operator for Operator {
         })
     }
 
-    fn list_reachable(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::ListReachableRequest,
-    ) -> Result<Encoded<wire::ListReachableResponse>> {
-        ensure_served("controller", self.controller)?;
+    fn list_reachable(&self, (caller, request): Asked<wire::ListReachableRequest>) -> Answer {
+        self.ensure_controller()?;
         let page = PageRequest { max_entries: 0, token: request.starting_token }.checked()?;
         caller.run(LockSet::everything(), page, |call, page| {
             let (Listed { entries, next_token }, missing) = self.operations.list_reachable(call, page)?;
@@ -122,20 +96,12 @@ impl wire::Operator for Operator {
         })
     }
 
-    fn list_here(
-        &self,
-        _: &Caller<'_>,
-        request: wire::ListHereRequest,
-    ) -> Result<Encoded<wire::ListHereResponse>> {
+    fn list_here(&self, (caller, request): Asked<wire::ListHereRequest>) -> Answer {
         let target_paths = self.operations.targets_here(&request.volume_id)?;
-        Encoded::of(wire::ListHereResponse { target_paths, ..Default::default() })
+        caller.reply(wire::ListHereResponse { target_paths, ..Default::default() })
     }
 
-    fn examine(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::ExamineRequest,
-    ) -> Result<Encoded<wire::ExamineResponse>> {
+    fn examine(&self, (caller, request): Asked<wire::ExamineRequest>) -> Answer {
         caller.run(LockSet::everything(), request.mend, |call, mend| {
             if !mend.is_empty() {
                 self.operations.mend(call, self.controller, mend)?;
@@ -156,7 +122,7 @@ impl wire::Operator for Operator {
         })
     }
 
-    fn jobs(&self, caller: &Caller<'_>, _: wire::JobsRequest) -> Result<Encoded<wire::JobsResponse>> {
+    fn jobs(&self, (caller, _): Asked<wire::JobsRequest>) -> Answer {
         let job = |progress: &Progress| {
             let step = progress.step();
             wire::Job {
@@ -169,10 +135,10 @@ impl wire::Operator for Operator {
             }
         };
         let jobs = caller.under_way().iter().map(job).collect();
-        Encoded::of(wire::JobsResponse { jobs, ..Default::default() })
+        caller.reply(wire::JobsResponse { jobs, ..Default::default() })
     }
 
-    fn config(&self, caller: &Caller<'_>, _: wire::ConfigRequest) -> Result<Encoded<wire::ConfigResponse>> {
+    fn config(&self, (caller, _): Asked<wire::ConfigRequest>) -> Answer {
         caller.run(LockSet::everything(), (), |call, ()| Ok((self.settings.shown)(call)))
     }
 }

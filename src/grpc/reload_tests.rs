@@ -14,7 +14,7 @@ use crate::config::HostCluster;
 use crate::error::Kind;
 use crate::grpc::active_calls::ActiveCalls;
 use crate::grpc::proto::csi_v1::{self as wire, Node as _};
-use crate::grpc::v1::node::Node;
+use crate::grpc::{Services, operator};
 use crate::volume::tests::Scene;
 
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -65,14 +65,17 @@ fn a_call_whose_cluster_is_set_up_while_it_waits_works_under_a_lock_or_not_at_al
     });
     let locks = LockTable::new(16, PATIENCE, Bridge::is_retryable);
     let bridge = Bridge::new(workers, locks, Arc::new(ActiveCalls::beside(Arc::default())));
-    let caller = Caller { bridge: &bridge, call: Call::internal("stage"), guard: RefCell::default() };
-    let progress = caller.call.progress().clone();
-    let node = Node { operations: Arc::clone(&scene.operations) };
+    let serving = Serving { bridge: &bridge, call: Call::internal("stage"), guard: RefCell::default() };
+    let progress = serving.call.progress().clone();
+    let settings =
+        operator::Settings { shown: Arc::new(|_| Default::default()), troubles: Arc::new(Vec::new) };
+    let operations = Arc::clone(&scene.operations);
+    let node = Services { name: "org.cephlet.csi".into(), operations, controller: false, settings };
     let request = stage(id.to_string(), &dir.path().join("staging"));
-    let (answer, caller) = thread::scope(|scope| {
+    let (answer, serving) = thread::scope(|scope| {
         let stage = scope.spawn(move || {
-            let answer = guarded(&caller.call, || node.node_stage_volume(&caller, request));
-            (answer, caller)
+            let answer = guarded(&serving.call, || node.node_stage_volume((serving.caller(), request)));
+            (answer, serving)
         });
         let end = Instant::now() + PATIENCE;
         while !stage.is_finished() && progress.current_step().0 != "waiting for a worker" {
@@ -86,6 +89,6 @@ fn a_call_whose_cluster_is_set_up_while_it_waits_works_under_a_lock_or_not_at_al
     });
     assert!(clusters.find("ceph").unwrap().is_some(), "it was reloaded");
     let steps = cluster.steps();
-    assert!(caller.guard.borrow().is_some() || steps.is_empty(), "UNSAFE: without a lock: {steps:?}");
+    assert!(serving.guard.borrow().is_some() || steps.is_empty(), "UNSAFE: without a lock: {steps:?}");
     assert_eq!(answer.unwrap_err().kind(), Kind::Precondition, "it was not known when it came in");
 }

@@ -72,7 +72,7 @@ pub fn error(rpc: &str, failure: grpcio::Error) -> Error {
     let grpcio::Error::RpcFailure(status) = failure else {
         return Error::internal(format!("{rpc}: {failure}"));
     };
-    match kind(status.code()) {
+    match CODES.iter().find(|row| row.0 == status.code()).map(|row| row.2) {
         Some(Kind::Unimplemented) if status.message().is_empty() => Error::unimplemented(format!(
             "the daemon does not serve {rpc}: CEPHLET_SERVICES leaves it out there, or it is a daemon of another \
              version"
@@ -80,11 +80,6 @@ pub fn error(rpc: &str, failure: grpcio::Error) -> Error {
         Some(kind) => Error::new(kind, status.message()),
         None => Error::internal(format!("{rpc}: {}: {}", status.code(), status.message())),
     }
-}
-
-/// The kind that a client takes a code for.
-fn kind(code: RpcStatusCode) -> Option<Kind> {
-    CODES.iter().find(|row| row.0 == code).map(|row| row.2)
 }
 
 /// Whether a repetition of the request may end differently: a caller that joined then tries for itself.

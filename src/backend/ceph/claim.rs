@@ -236,6 +236,11 @@ impl Name<'_> {
         clock::since_boot().saturating_sub(since) < self.grace / SAFE_PART
     }
 
+    /// The error for a claim that stands for nothing that cephlet makes.
+    pub fn unreadable(&self, claim: &Claim) -> Error {
+        Error::internal(format!("its name is claimed for {:?}: {}", claim.of, self.how_to_free()))
+    }
+
     /// How the operator frees the name of an object that is gone for good.
     pub fn how_to_free(&self) -> String {
         let PoolRef { pool, namespace, .. } = self.at;

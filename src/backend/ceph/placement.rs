@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::backend::Served;
 use crate::backend::ceph::ClusterAccess;
 use crate::clusters::{Cluster, Clusters};
 use crate::error::{Error, Kind, Result};
@@ -66,6 +67,14 @@ pub(crate) struct PlacementWish<'a> {
     pub namespace: &'a str,
     /// The pool if neither the request nor the cluster names one.
     pub usual_pool: &'a str,
+}
+
+/// Whether cephlet's volumes may exist at a place. If the configuration cannot be read, they may.
+pub(crate) fn serves(clusters: &Clusters, place: &Place) -> Served {
+    match clusters.find(&place.cluster) {
+        Ok(None) => Served::NotSetUp,
+        Ok(Some(_)) | Err(_) => Served::Here,
+    }
 }
 
 /// The access to a place: with a request's secrets, or the cluster's own key.

@@ -43,6 +43,11 @@ pub(crate) fn faults(clusters: &Clusters, patience: Duration) -> Vec<(String, Fa
     faults
 }
 
+/// The same without the names of the clusters.
+pub(crate) fn storage_faults(clusters: &Clusters) -> Vec<Fault> {
+    faults(clusters, PATIENCE).into_iter().map(|(_, fault)| fault).collect()
+}
+
 /// What is wrong with a cluster of which so many monitors have answered.
 fn judge(cluster: &Cluster, answered: usize) -> Option<Fault> {
     let (name, all) = (&cluster.name, cluster.monitors.len());

@@ -4,14 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::slice;
 
 use serde::Deserialize;
 
-use crate::backend::ceph::monitor::{Command, question};
 use crate::backend::ceph::{Failure, read};
 use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::names::{CLIENT, client_name};
+use crate::backend::cephfs::subvolumes::ask;
 use crate::error::{Error, Result};
 use crate::exec::Class;
 
@@ -110,9 +109,8 @@ fn ranks(fs: &Fs<'_>) -> Result<Vec<u32>> {
     struct Map {
         up: BTreeMap<String, u64>,
     }
-    let mut command = question("fs get", None);
-    command.insert(1, ("fs_name", fs.place.pool.as_str().into()));
-    let printed = ask(fs, command).map_err(|failure| {
+    let named = vec![("fs_name", fs.place.pool.as_str().into())];
+    let printed = ask(&fs.door(), Class::Question, "fs get", named).map_err(|failure| {
         failure.into_error(format_args!("look for the metadata servers of {:?}", fs.place.pool))
     })?;
     let up = read::<Shown>("ceph fs get", &printed)?.mdsmap.up;
@@ -120,14 +118,11 @@ fn ranks(fs: &Fs<'_>) -> Result<Vec<u32>> {
 }
 
 fn sessions(fs: &Fs<'_>, rank: u32, path: &str) -> Result<Vec<u8>, Failure> {
-    let target = format!("mds.{}:{rank}", fs.place.pool);
-    let mut command = question("session ls", None);
-    command.insert(0, ("target", target.into()));
-    command.insert(2, ("filters", vec![format!("client_metadata.root={path}")].into()));
-    ask(fs, command)
-}
-
-fn ask(fs: &Fs<'_>, command: Command) -> Result<Vec<u8>, Failure> {
-    let monitors = fs.context.monitors.of(fs.call, &fs.registry.access);
-    monitors.ask(Class::Question, slice::from_ref(&command)).map(|output| output.stdout)
+    let command = vec![
+        ("target", format!("mds.{}:{rank}", fs.place.pool).into()),
+        ("prefix", "session ls".into()),
+        ("filters", vec![format!("client_metadata.root={path}")].into()),
+        ("format", "json".into()),
+    ];
+    fs.door().ask(Class::Question, &[command]).map(|output| output.stdout)
 }

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::Served;
 use crate::backend::ceph::cache::Cache;
 use crate::backend::ceph::claim::Name;
 use crate::backend::ceph::domains::DomainPools;
 use crate::backend::ceph::locks::LockTarget;
+use crate::backend::ceph::monitor::Door;
 use crate::backend::ceph::objects::BindObjects;
 use crate::backend::ceph::placement::known;
 use crate::backend::ceph::publication::deletion::{Deleter, DeletionTimes};
+use crate::backend::ceph::publication::{NodePublication, PublicationLock, Stage};
 use crate::backend::ceph::{ClusterAccess, Monitors, PoolRef};
 use crate::backend::cephfs::index::Index;
 use crate::backend::cephfs::names::{NAME, NAMESPACE, is_plain};
-use crate::backend::cephfs::subvolumes::{FileSystem, Manager, Subvolumes};
+use crate::backend::cephfs::subvolumes::{FileSystem, Subvolumes, file_systems};
 use crate::clusters::Clusters;
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
@@ -123,14 +124,6 @@ impl Context {
         Place { cluster: self.clusters.canonical(&place.cluster), pool: String::new(), ..place.clone() }
     }
 
-    /// Whether cephlet's volumes may exist at a place. If the configuration cannot be read, they may.
-    pub fn serves(&self, place: &Place) -> Served {
-        match self.clusters.find(&place.cluster) {
-            Ok(None) => Served::NotSetUp,
-            Ok(Some(_)) | Err(_) => Served::Here,
-        }
-    }
-
     /// Runs `act` in the file system and group of a place, reached with a request's secrets or the cluster's
     /// own key.
     pub fn within<T>(
@@ -145,7 +138,7 @@ impl Context {
     }
 
     /// A group of a file system.
-    pub fn at<'a>(&'a self, call: &'a Call, access: ClusterAccess, fs: FileSystem, group: &str) -> Fs<'a> {
+    fn at<'a>(&'a self, call: &'a Call, access: ClusterAccess, fs: FileSystem, group: &str) -> Fs<'a> {
         let (pool, namespace) = (fs.metadata_pool.clone(), NAMESPACE.to_string());
         let place = Place {
             backend: NAME.into(),
@@ -156,10 +149,15 @@ impl Context {
         Fs { context: self, call, place, file_system: fs, registry: PoolRef { access, pool, namespace } }
     }
 
-    /// The file systems of a cluster.
-    pub fn file_systems(&self, call: &Call, access: &ClusterAccess) -> Result<Arc<Vec<FileSystem>>> {
-        let manager = Manager { monitors: &*self.monitors, call, access };
-        self.file_systems.get_or_ask(access.cluster.name.clone(), || manager.file_systems().map(Arc::new))
+    /// The file systems of a cluster, without a group.
+    pub fn roots<'a>(&'a self, call: &'a Call, access: &ClusterAccess) -> Result<Vec<Fs<'a>>> {
+        let all = self.file_systems(call, access)?;
+        Ok(all.iter().map(|it| self.at(call, access.clone(), it.clone(), "")).collect())
+    }
+
+    fn file_systems(&self, call: &Call, access: &ClusterAccess) -> Result<Arc<Vec<FileSystem>>> {
+        let ask = || file_systems(&self.monitors.of(call, access)).map(Arc::new);
+        self.file_systems.get_or_ask(access.cluster.name.clone(), ask)
     }
 
     /// The file system of this name; without a name, the only one.
@@ -189,11 +187,22 @@ impl Context {
 }
 
 impl Fs<'_> {
+    /// The monitors and the manager of the cluster.
+    pub fn door(&self) -> Door<'_> {
+        self.context.monitors.of(self.call, &self.registry.access)
+    }
+
     /// The subvolumes of the group.
     pub fn subvolumes(&self) -> Subvolumes<'_> {
-        let Self { context, call, registry, .. } = self;
-        let manager = Manager { monitors: &*context.monitors, call, access: &registry.access };
-        Subvolumes { manager, fs: &self.place.pool, group: &self.place.namespace }
+        Subvolumes { door: self.door(), fs: &self.place.pool, group: &self.place.namespace }
+    }
+
+    /// The publications of a volume that are in force.
+    pub fn publications(&self, subvolume: &str) -> Result<Vec<NodePublication>> {
+        let (path, locks) = (self.path(subvolume), self.context.objects.locks(self.call, &self.registry));
+        let held = PublicationLock::read_all(&locks.holders(LockTarget::Subvolume(&path))?)?;
+        let given = held.into_iter().filter(|lock| lock.stage == Stage::Given);
+        Ok(given.map(|lock| lock.publication).collect())
     }
 
     /// The index of the file system.
@@ -248,10 +257,9 @@ impl Fs<'_> {
     }
 }
 
-/// Whether an ID can be that of a volume at all. The manager must not be asked about other names.
-pub(crate) fn may_exist(id: &VolumeId) -> bool {
-    let Place { pool, namespace, .. } = &id.place;
-    is_plain(&id.object) && is_plain(pool) && (namespace.is_empty() || is_plain(namespace))
+/// Whether there can be a subvolume of this name at all. The manager must not be asked about other names.
+pub(crate) fn may_exist(Place { pool, namespace, .. }: &Place, subvolume: &str) -> bool {
+    is_plain(subvolume) && is_plain(pool) && (namespace.is_empty() || is_plain(namespace))
 }
 
 /// Whether cephlet made the volume: then its name alone identifies it.

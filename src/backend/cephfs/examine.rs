@@ -22,26 +22,23 @@ pub(crate) fn examine(context: &Arc<Context>) -> Vec<Finding> {
 }
 
 fn in_file_systems(context: &Context, call: &Call, access: &ClusterAccess) -> Result<Vec<Finding>> {
-    let file_systems = context.file_systems(call, access)?;
-    let in_one = file_systems.iter().flat_map(|file_system| {
-        let root = context.at(call, access.clone(), file_system.clone(), "");
-        let place = format!("{}/{}", access.cluster.name, file_system.name);
+    let in_one = |root: Fs<'_>| {
+        let place = format!("{}/{}", access.cluster.name, root.file_system.name);
         lost_copies(&root, &place).unwrap_or_else(|error| vec![refused(place, &error)])
-    });
-    Ok(in_one.collect())
+    };
+    Ok(context.roots(call, access)?.into_iter().flat_map(in_one).collect())
 }
 
 fn lost_copies(root: &Fs<'_>, place: &str) -> Result<Vec<Finding>> {
     let mut found = Vec::new();
-    let copies = root.index().all()?.into_iter().filter(|(_, entry)| entry.copy_of.is_some());
-    for (path, entry) in copies {
-        let Some((group, object)) = path.split_once('/') else { continue };
-        let fs = root.in_group(group);
-        if copy::is_lost(&fs, object, &entry)? {
+    let copies = root.index().all()?.into_iter().filter(|(.., entry)| entry.copy_of.is_some());
+    for (group, object, entry) in copies {
+        let fs = root.in_group(&group);
+        if copy::is_lost(&fs, &object, &entry)? {
             let meaning =
                 format!("the manager died when it began the copy {object}, and no command removes it");
-            let lost = Finding::new(&COPY_LEFT, format!("{place}/{path}"), meaning);
-            found.push(lost.mended_by(copy::how_to_remove_lost(&fs, object)));
+            let lost = Finding::new(&COPY_LEFT, format!("{place}/{group}/{object}"), meaning);
+            found.push(lost.mended_by(copy::how_to_remove_lost(&fs, &object)));
         }
     }
     Ok(found)

@@ -13,8 +13,6 @@
 
 use std::time::Duration;
 
-use crate::backend::ceph::locks::LockTarget;
-use crate::backend::ceph::publication::{PublicationLock, Stage};
 use crate::backend::cephfs::clients::{self, FsClient};
 use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::volumes::find::Found;
@@ -39,7 +37,7 @@ pub(crate) fn shut_out_ended(fs: &Fs<'_>, object: &str, found: &Found) -> Result
     if call.wait_for("nodes to unmount it", times.wait, times.poll, &mut are_gone)?.is_some() {
         return Ok(());
     }
-    let monitors = fs.context.monitors.of(call, &fs.registry.access);
+    let monitors = fs.door();
     for client in ended(fs, object, path)? {
         let lost = format!("a node has not given back subvolume {object}: its client {client}");
         monitors
@@ -65,9 +63,7 @@ fn ended(fs: &Fs<'_>, object: &str, path: &str) -> Result<Vec<FsClient>> {
     if ours.is_empty() {
         return Ok(ours);
     }
-    let locks = fs.context.objects.locks(fs.call, &fs.registry);
-    let locks = PublicationLock::read_all(&locks.holders(LockTarget::Subvolume(&fs.path(object)))?)?;
-    let given: Vec<PublicationLock> = locks.into_iter().filter(|lock| lock.stage == Stage::Given).collect();
-    let is_entitled = |client: &FsClient| given.iter().any(|lock| client.is_of(&lock.publication.node));
+    let given = fs.publications(object)?;
+    let is_entitled = |client: &FsClient| given.iter().any(|it| client.is_of(&it.node));
     Ok(ours.into_iter().filter(|client| !is_entitled(client)).collect())
 }

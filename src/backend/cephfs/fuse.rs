@@ -5,7 +5,6 @@
 //! process without a mount is one that starts, or that writes out what it holds after an unmount.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::dispatch::Call;
@@ -21,53 +20,45 @@ const CONNECT_SECONDS: &str = "20";
 const ENDING: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Mounts by ceph-fuse.
-pub(super) struct Fuse {
-    runner: Arc<dyn Runner>,
-    kernel: Kernel,
-    in_container: bool,
+/// Checks that ceph-fuse can be used here; the error says what to install.
+pub(super) fn usable(runner: &dyn Runner, in_container: bool) -> Result<()> {
+    let why = "ceph-fuse would end with this container: use the kernel's client";
+    if in_container { Err(Error::precondition(why)) } else { Ok(runner.has(Tool::CephFuse)?) }
 }
 
-impl Fuse {
-    pub fn new(runner: Arc<dyn Runner>, kernel: Kernel, in_container: bool) -> Self {
-        Self { runner, kernel, in_container }
-    }
+/// Mounts a tree. ceph-fuse ends its first process when it is mounted; another one stays.
+pub(super) fn mount(
+    call: &Call,
+    (runner, kernel): (&dyn Runner, &Kernel),
+    tree: &TreeToMount,
+    at: &Path,
+) -> Result<()> {
+    // An earlier daemon may have begun to mount, and a second mount would cover the first.
+    await_end(call, runner, at)?;
+    runner.run(call, &command(tree, at)).map_err(|error| explain(error, tree))?;
+    kernel.verify_tree(call, tree, at)
+}
 
-    /// Checks that ceph-fuse can be used here; the error says what to install.
-    pub fn usable(&self) -> Result<()> {
-        let why = "ceph-fuse would end with this container: use the kernel's client";
-        if self.in_container { Err(Error::precondition(why)) } else { Ok(self.runner.has(Tool::CephFuse)?) }
+/// Waits until no ceph-fuse is left that serves, or will serve, this mount point.
+///
+/// # Errors
+/// Unavailable if one stays.
+pub(super) fn await_end(call: &Call, runner: &dyn Runner, at: &Path) -> Result<()> {
+    if runner.has(Tool::CephFuse).is_err() {
+        return Ok(());
     }
-
-    /// Mounts a tree. ceph-fuse ends its first process when it is mounted; another one stays.
-    pub fn mount(&self, call: &Call, tree: &TreeToMount, at: &Path) -> Result<()> {
-        // An earlier daemon may have begun to mount, and a second mount would cover the first.
-        self.await_end(call, at)?;
-        self.runner.run(call, &command(tree, at)).map_err(|error| explain(error, tree))?;
-        self.kernel.verify_tree(call, tree, at)
-    }
-
-    /// Waits until no ceph-fuse is left that serves, or will serve, this mount point.
-    ///
-    /// # Errors
-    /// Unavailable if one stays.
-    pub fn await_end(&self, call: &Call, at: &Path) -> Result<()> {
-        if self.runner.has(Tool::CephFuse).is_err() {
-            return Ok(());
-        }
-        let (what, mut last) = (format!("ceph-fuse to leave {}", at.display()), None);
-        let ended = call.wait_for(what, ENDING, LOOK, || {
-            last = process::of_tool(Tool::CephFuse.file_name(), at.as_os_str());
-            Ok(last.is_none().then_some(()))
-        })?;
-        match (ended, last) {
-            (None, Some(process)) => Err(Error::unavailable(format!(
-                "ceph-fuse (process {process}) of {} still starts, is in use, or writes out what it holds: try again once its \
-                 cluster answers; `kill -9 {process}` gives up what is not written",
-                at.display()
-            ))),
-            _ => Ok(()),
-        }
+    let (what, mut last) = (format!("ceph-fuse to leave {}", at.display()), None);
+    let ended = call.wait_for(what, ENDING, LOOK, || {
+        last = process::of_tool(Tool::CephFuse.file_name(), at.as_os_str());
+        Ok(last.is_none().then_some(()))
+    })?;
+    match (ended, last) {
+        (None, Some(process)) => Err(Error::unavailable(format!(
+            "ceph-fuse (process {process}) of {} still starts, is in use, or writes out what it holds: try again once its \
+             cluster answers; `kill -9 {process}` gives up what is not written",
+            at.display()
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -131,7 +122,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::exec::fake::{FakeHelper, FakeRunner};
+    use crate::exec::fake::FakeRunner;
     use crate::kernel::ceph::Mounter;
     use crate::secrets::Secret;
 
@@ -165,11 +156,9 @@ mod tests {
 
     #[test]
     fn no_process_is_started_that_would_end_with_the_container() {
-        let kernel = Kernel::new(Arc::new(FakeHelper::default()));
-        let usable =
-            |in_container| Fuse::new(Arc::new(FakeRunner::default()), kernel.clone(), in_container).usable();
-        usable(false).unwrap();
-        let refused = usable(true).unwrap_err();
+        let runner = FakeRunner::default();
+        usable(&runner, false).unwrap();
+        let refused = usable(&runner, true).unwrap_err();
         assert!(refused.kind() == Kind::Precondition && refused.message().contains("container"), "{refused}");
     }
 

@@ -6,7 +6,6 @@
 //! for want of an entry. A subvolume is removed only after its entry says *deleted*, or *making* for too
 //! long.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -45,7 +44,7 @@ pub(crate) struct SnapshotPath {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     #[serde(rename = "version")]
-    version: u32,
+    pub version: u32,
     #[serde(rename = "state")]
     pub state: State,
     /// The tag of the controller that wrote the state.
@@ -53,7 +52,7 @@ pub(crate) struct Entry {
     pub controller: String,
     /// When it wrote it, in seconds since 1970.
     #[serde(rename = "since")]
-    since: u64,
+    pub since: u64,
     /// The size of the volume in bytes.
     #[serde(rename = "size")]
     pub size: u64,
@@ -75,68 +74,30 @@ pub(crate) struct Entry {
     pub placed: Placed,
     /// Fields that this release does not know.
     #[serde(flatten)]
-    unknown: Unknown,
+    pub unknown: Unknown,
 }
 
 impl Entry {
     /// An entry by the controller with this tag, from now on.
     pub fn new(state: State, tag: &str, size: u64, request: Option<CreationRequest>) -> Self {
-        let (controller, copy_of, placed) = (tag.to_string(), None, Placed::default());
-        let unknown = Unknown::new();
-        let (shares, path) = (None, None);
         Self {
             version: VERSION,
             state,
-            controller,
+            controller: tag.to_string(),
             since: now(),
             size,
             request,
-            copy_of,
-            shares,
-            path,
-            placed,
-            unknown,
+            copy_of: None,
+            shares: None,
+            path: None,
+            placed: Placed::default(),
+            unknown: Unknown::new(),
         }
     }
 
     /// The same volume in another state, from now on.
     pub fn become_state(&self, state: State, tag: &str) -> Self {
         Self { state, controller: tag.to_string(), since: now(), ..self.clone() }
-    }
-
-    /// The same volume, copied from this snapshot.
-    pub fn copied_from(self, of: SnapshotPath) -> Self {
-        Self { copy_of: Some(of), ..self }
-    }
-
-    /// The same volume, which is the tree of this snapshot.
-    pub fn sharing(self, of: SnapshotPath) -> Self {
-        Self { shares: Some(of), ..self }
-    }
-
-    /// The same, of the subvolume whose root has this path.
-    pub fn with_path(self, path: Option<String>) -> Self {
-        Self { path, ..self }
-    }
-
-    /// The same volume, for which nothing is left that was made for its copy.
-    pub fn tidied(self) -> Self {
-        Self { copy_of: None, ..self }
-    }
-
-    /// The same volume, with what topology chose for it.
-    pub fn placed(self, placed: Placed) -> Self {
-        Self { placed, ..self }
-    }
-
-    /// The same volume with another size.
-    pub fn with_size(self, size: u64) -> Self {
-        Self { size, ..self }
-    }
-
-    /// When it got its state, in seconds since 1970.
-    pub fn since(&self) -> u64 {
-        self.since
     }
 
     /// Whether it has been in the making for so long that no request makes it any more.
@@ -176,12 +137,14 @@ impl Index<'_> {
         self.0.remove_entry(INDEX, path)
     }
 
-    /// All entries. One that a later cephlet has written, or that is damaged, is left out.
-    pub fn all(&self) -> Result<BTreeMap<String, Entry>> {
-        let mut found = BTreeMap::new();
+    /// All entries: group, `SUBVOLUME[@SNAPSHOT]`, entry. One that a later cephlet has written, or that is
+    /// damaged, is left out.
+    pub fn all(&self) -> Result<Vec<(String, String, Entry)>> {
+        let mut found = Vec::new();
         for (path, value) in self.0.entries(INDEX)? {
+            let Some((group, object)) = path.split_once('/') else { continue };
             match parse(&path, &value) {
-                Ok(entry) => drop(found.insert(path, entry)),
+                Ok(entry) => found.push((group.to_string(), object.to_string(), entry)),
                 Err(error) if matches!(error.kind(), Kind::Precondition | Kind::Internal) => {
                     log::warn!("{error}");
                 }

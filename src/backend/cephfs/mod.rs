@@ -49,9 +49,9 @@ use super::{
     Traits, Volumes,
 };
 use crate::backend::ceph::domains::Wishes;
-use crate::backend::ceph::{Programs, reach};
+use crate::backend::ceph::{Programs, placement, reach};
 use crate::clusters::Clusters;
-use crate::csi::{Access, Capability, Map};
+use crate::csi::{Access, Capability};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::Runner;
@@ -110,16 +110,11 @@ impl Backend for CephFs {
     }
 
     fn storage_faults(&self, _call: &Call) -> Vec<Fault> {
-        let faults = reach::faults(&self.context.clusters, reach::PATIENCE);
-        faults.into_iter().map(|(_, fault)| fault).collect()
+        reach::storage_faults(&self.context.clusters)
     }
 
     fn examine(&self) -> Vec<Finding> {
         examine::examine(&self.context)
-    }
-
-    fn topology(&self) -> Option<Map> {
-        None
     }
 
     fn place(&self, request: &PlacementRequest<'_>) -> Result<Placement> {
@@ -134,7 +129,7 @@ impl Backend for CephFs {
     }
 
     fn serves(&self, place: &Place) -> Served {
-        self.context.serves(place)
+        placement::serves(&self.context.clusters, place)
     }
 
     /// Any number of nodes may write.

@@ -14,7 +14,8 @@
 //! | `cephlet.snap.KEY` | the claim of a snapshot's name; its tag is `GROUP/SUBVOLUME@SNAPSHOT` |
 
 pub(crate) use crate::backend::ceph::names::{in_snapshot, snapshot, tag_of_transient, transient};
-use crate::error::{Error, Result};
+use crate::backend::parameters::refused;
+use crate::error::Result;
 use crate::ids;
 
 /// The first field of IDs.
@@ -60,10 +61,12 @@ pub(crate) fn is_plain(name: &str) -> bool {
 pub(crate) fn plain(key: &str, value: &str) -> Result<String> {
     match is_plain(value) {
         true => Ok(value.to_string()),
-        false => Err(Error::invalid(format!(
-            "the parameter {key:?} is {value:?}: allowed are up to {LONGEST} letters, digits, '-', '_' and '.', \
-             with a letter or digit in front"
-        ))),
+        false => {
+            let allowed = format_args!(
+                "allowed are up to {LONGEST} letters, digits, '-', '_' and '.', with a letter or digit in front"
+            );
+            Err(refused(key, value, allowed))
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::backend::ceph::ClusterAccess;
 use crate::backend::ceph::placement::{end_own_publication, known};
 use crate::backend::ceph::publication::{NodePublication, PublicationLock};
 use crate::backend::cephfs::context::{Context, Fs, may_exist};
-use crate::backend::cephfs::fuse::Fuse;
+use crate::backend::cephfs::fuse;
 use crate::backend::cephfs::names::client_name;
 use crate::backend::cephfs::publish::{PublishContext, end_publications, mounted_tree, publish};
 use crate::backend::{
@@ -46,19 +46,17 @@ pub(crate) struct Node {
     context: Arc<Context>,
     runner: Arc<dyn Runner>,
     modules: Modules,
-    fuse: Fuse,
     here: ThisNode,
 }
 
 impl Node {
     pub fn new(context: Arc<Context>, runner: Arc<dyn Runner>, here: ThisNode) -> Self {
-        let fuse = Fuse::new(Arc::clone(&runner), here.kernel.clone(), here.in_container);
-        Self { context, runner, modules: Modules::default(), fuse, here }
+        Self { context, runner, modules: Modules::default(), here }
     }
 
     /// Checks that volumes can be mounted here; the error says why not.
     pub fn usable(&self) -> Result<()> {
-        if knows_file_system(MODULE) || self.modules.has(MODULE) || self.fuse.usable().is_ok() {
+        if knows_file_system(MODULE) || self.modules.has(MODULE) || self.fuse_usable().is_ok() {
             return Ok(());
         }
         Err(self.no_client("there is no module of it"))
@@ -68,7 +66,7 @@ impl Node {
     fn ensure_client(&self, call: &Call, mounter: Mounter) -> Result<()> {
         let module = match mounter {
             Mounter::Kernel => MODULE,
-            Mounter::Fuse => self.fuse.usable().map(|()| FUSE_MODULE)?,
+            Mounter::Fuse => self.fuse_usable().map(|()| FUSE_MODULE)?,
         };
         if knows_file_system(module) {
             return Ok(());
@@ -80,6 +78,10 @@ impl Node {
                 Error::from(error).with_kind(Kind::Precondition).hint("run `modprobe fuse` on the host")
             }
         })
+    }
+
+    fn fuse_usable(&self) -> Result<()> {
+        fuse::usable(&*self.runner, self.here.in_container)
     }
 
     fn no_client(&self, why: &str) -> Error {
@@ -111,10 +113,9 @@ impl Node {
     ) -> Result<TreeToMount> {
         let cluster = known(&self.context.clusters, &id.place.cluster)?;
         let access = ClusterAccess::new(cluster, wanted.secrets)?;
-        let (user, key) = (access.credentials.user.clone(), access.key()?);
+        let key = access.key()?;
         let PublishContext { path, snapshot, file_system, mounter, mount_options, read_only, .. } = published;
         let (snapshot, mut options) = (Some(snapshot).filter(|snapshot| !snapshot.is_empty()), mount_options);
-        let read_only = read_only || snapshot.is_some();
         let monitors = match mounter {
             Mounter::Fuse => access.cluster.monitors_text(),
             Mounter::Kernel => {
@@ -125,19 +126,18 @@ impl Node {
                 monitors
             }
         };
-        let (fsid, client) = (access.cluster.fsid.clone(), client_name(&self.here.name));
         Ok(TreeToMount {
             mounter,
             monitors,
-            user,
+            user: access.credentials.user.clone(),
             key,
             file_system,
             path,
+            read_only: read_only || snapshot.is_some(),
             snapshot,
             options,
-            fsid,
-            read_only,
-            client,
+            fsid: access.cluster.fsid.clone(),
+            client: client_name(&self.here.name),
         })
     }
 
@@ -161,7 +161,7 @@ impl NodeDriver for Node {
         wanted: &NodeContext<'_>,
         write_down: WriteDown<'_>,
     ) -> Result<Attachment> {
-        if !may_exist(id) {
+        if !may_exist(&id.place, &id.object) {
             return Err(Error::not_found(format!("there is no volume {id}")));
         }
         let published = PublishContext::from_map(wanted.publish)?;
@@ -189,7 +189,7 @@ impl NodeDriver for Node {
     fn mount(&self, call: &Call, tree: &TreeToMount, at: &Path) -> Result<()> {
         match tree.mounter {
             Mounter::Kernel => self.here.kernel.mount_tree(call, tree, at),
-            Mounter::Fuse => self.fuse.mount(call, tree, at),
+            Mounter::Fuse => fuse::mount(call, (&*self.runner, &self.here.kernel), tree, at),
         }
     }
 
@@ -209,7 +209,7 @@ impl NodeDriver for Node {
 
     /// The last unmount has detached the tree; a process of ceph-fuse may still write out what it holds.
     fn detach(&self, call: &Call, id: &VolumeId, published: PublishedBy, secrets: &Secrets) -> Result<()> {
-        self.fuse.await_end(call, &self.mount_point(id))?;
+        fuse::await_end(call, &*self.runner, &self.mount_point(id))?;
         if published == PublishedBy::Controller {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use crate::backend::ceph::domains::{TopologyAccess, Wishes, parse_constrained_po
 use crate::backend::ceph::placement;
 use crate::backend::cephfs::names::{NAME, USUAL_GROUP, plain};
 use crate::backend::cephfs::subvolumes::NewSubvolume;
-use crate::backend::parameters::unknown;
+use crate::backend::parameters::{parse_bool, refused, unknown};
 use crate::clusters::{Clusters, DomainPool};
 use crate::csi::{METADATA, Map};
 use crate::error::{Error, Result};
@@ -89,7 +89,7 @@ impl Settings {
             "mounter" => self.mounter = mounter(value)?,
             "kernelMountOptions" => self.kernel_options = mount_options(key, value, &KERNEL_OWN)?,
             "fuseMountOptions" => self.fuse_options = mount_options(key, value, &FUSE_OWN)?,
-            SHARES => self.shares = Some(boolean(key, value)?),
+            SHARES => self.shares = Some(parse_bool(key, value)?),
             "topologyConstrainedPools" => self.constrained = parse_constrained_pools(value)?,
             "topologyAccess" => self.access = TopologyAccess::parse(value)?,
             key if key.starts_with(METADATA) => {}
@@ -116,18 +116,10 @@ impl Settings {
     }
 }
 
-fn boolean(key: &str, value: &str) -> Result<bool> {
-    value.parse().map_err(|_| {
-        Error::invalid(format!("the parameter {key:?} is {value:?}: allowed are \"true\" and \"false\""))
-    })
-}
-
 /// The client of this name.
 pub(super) fn mounter(name: &str) -> Result<Mounter> {
     let found = MOUNTERS.iter().find(|(known, _)| *known == name).map(|(_, mounter)| *mounter);
-    found.ok_or_else(|| {
-        Error::invalid(format!("the parameter \"mounter\" is {name:?}: allowed are \"kernel\" and \"fuse\""))
-    })
+    found.ok_or_else(|| refused("mounter", name, "allowed are \"kernel\" and \"fuse\""))
 }
 
 /// The name of a client.

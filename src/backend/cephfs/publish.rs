@@ -42,7 +42,7 @@ impl Publisher for Context {
         node: Option<&str>,
         secrets: &Secrets,
     ) -> Result<Unpublished> {
-        if !may_exist(id) {
+        if !may_exist(&id.place, &id.object) {
             return Ok(Unpublished::NoVolume);
         }
         let outcome = self.within(call, (&id.place, secrets), |fs| unpublish(fs, id, node))?;
@@ -68,16 +68,13 @@ pub(crate) fn publish(fs: &Fs<'_>, id: &VolumeId, mut wanted: NodePublication) -
     refuse_writer(&found, &wanted)?;
     let locks = fs.context.objects.locks(&call, &fs.registry);
     let target = LockTarget::Subvolume(&path);
-    let request = |wanted: &NodePublication| -> Result<Vec<PublicationLock>> {
-        Request { locks: &*locks, target, volume: id, wanted }.admitting_locks()
-    };
-    let others = request(&wanted)?;
+    let others = Request { locks: &*locks, target, volume: id, wanted: &wanted }.admitting_locks()?;
     let of_node: Vec<&PublicationLock> =
         others.iter().filter(|lock| lock.publication.node == wanted.node).collect();
     wanted.nonce = nonce(of_node.iter().copied())?;
     let by = wanted.by;
     let is_enough = |lock: &&PublicationLock| by == PublishedBy::Node || lock.publication.by == by;
-    if of_node.into_iter().find(is_enough).is_none() {
+    if !of_node.iter().any(is_enough) {
         shut_out_ended(fs, &id.object, &found)?;
         let request = Request { locks: &*locks, target, volume: id, wanted: &wanted };
         request.lock(Stage::Given)?;
@@ -128,15 +125,6 @@ pub(crate) fn end_publications(
         }
     }
     Ok(were_any)
-}
-
-/// The nodes that the volume is published to.
-pub(crate) fn published(fs: &Fs<'_>, id: &VolumeId) -> Result<Vec<String>> {
-    let path = fs.path(&id.object);
-    let locks = fs.context.objects.locks(fs.call, &fs.registry);
-    let held = PublicationLock::read_all(&locks.holders(LockTarget::Subvolume(&path))?)?;
-    let given = held.into_iter().filter(|lock| lock.stage == Stage::Given);
-    Ok(given.map(|lock| lock.publication.node).collect())
 }
 
 const PATH: &str = "subvolumePath";

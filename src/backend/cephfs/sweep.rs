@@ -42,13 +42,10 @@ pub(crate) fn sweep_later(context: &Arc<Context>, queue: &JobQueue) {
 /// Sweeps the file systems of a cluster.
 pub(crate) fn sweep(context: &Context, call: &Call, cluster: Arc<Cluster>) -> Result<()> {
     let (name, access) = (cluster.name.clone(), ClusterAccess::new(cluster, &Secrets::default())?);
-    try_each(context.file_systems(call, &access)?.iter(), |file_system| {
-        let root = context.at(call, access.clone(), file_system.clone(), "");
+    try_each(context.roots(call, &access)?, |root| {
         let mut groups: BTreeMap<String, Vec<(String, Entry)>> = BTreeMap::new();
-        for (path, entry) in root.index().all()? {
-            if let Some((group, object)) = path.split_once('/') {
-                groups.entry(group.to_string()).or_default().push((object.to_string(), entry));
-            }
+        for (group, object, entry) in root.index().all()? {
+            groups.entry(group).or_default().push((object, entry));
         }
         try_each(groups, |(group, entries)| sweep_group(&root.in_group(&group), &entries))
     })?;

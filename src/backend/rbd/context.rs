@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::backend::BegunRenames;
 use crate::backend::ceph::claim::Name;
 use crate::backend::ceph::locations::Question;
 use crate::backend::ceph::publication::deletion::{Deleter, DeletionTimes};
@@ -14,7 +15,6 @@ use crate::backend::rbd::memory::Memory;
 use crate::backend::rbd::names::NAME;
 use crate::backend::rbd::timing::Timing;
 use crate::backend::rbd::tool::{LockTarget, PoolOptions, PoolTool, RbdTool};
-use crate::backend::{BegunRenames, Served};
 use crate::clusters::Clusters;
 use crate::dispatch::{Call, ObjectLocks};
 use crate::error::{Kind, Result};
@@ -78,14 +78,6 @@ impl Context {
     /// The key by which a volume is remembered. It is the same for all names of its cluster.
     pub fn key_of(&self, id: &VolumeId) -> String {
         self.canonical(&id.place).key(&id.object)
-    }
-
-    /// Whether cephlet's volumes may exist at a place. If the configuration cannot be read, they may.
-    pub fn serves(&self, place: &Place) -> Served {
-        match self.clusters.find(&place.cluster) {
-            Ok(None) => Served::NotSetUp,
-            Ok(Some(_)) | Err(_) => Served::Here,
-        }
     }
 
     /// Runs `act` in a place, reached as [`Context::locate`] does.

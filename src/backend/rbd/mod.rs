@@ -56,10 +56,10 @@ use super::{
     Served, Service, Snapshots, Traits, Volumes,
 };
 use crate::backend::ceph::domains::Wishes;
-use crate::backend::ceph::reach;
+use crate::backend::ceph::{placement, reach};
 use crate::backend::parameters::check_file_system;
 use crate::clusters::Clusters;
-use crate::csi::{Access, Capability, Map};
+use crate::csi::{Access, Capability};
 use crate::dispatch::{Call, ObjectLocks};
 use crate::error::{Error, Result};
 use crate::ids::Place;
@@ -136,16 +136,11 @@ impl Backend for Rbd {
     }
 
     fn storage_faults(&self, _call: &Call) -> Vec<Fault> {
-        let faults = reach::faults(&self.context.clusters, reach::PATIENCE);
-        faults.into_iter().map(|(_, fault)| fault).collect()
+        reach::storage_faults(&self.context.clusters)
     }
 
     fn examine(&self) -> Vec<Finding> {
         leftovers::examine(&self.context)
-    }
-
-    fn topology(&self) -> Option<Map> {
-        None
     }
 
     fn place(&self, request: &PlacementRequest<'_>) -> Result<Placement> {
@@ -162,7 +157,7 @@ impl Backend for Rbd {
     }
 
     fn serves(&self, place: &Place) -> Served {
-        self.context.serves(place)
+        placement::serves(&self.context.clusters, place)
     }
 
     fn supports(&self, capability: &Capability) -> Result<()> {

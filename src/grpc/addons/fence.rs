@@ -1,36 +1,25 @@
 //! fence.FenceController of csi-addons.
 
-use std::sync::Arc;
-
 use ipnet::IpNet;
 use protobuf::Message;
 
 use crate::dispatch::Call;
 use crate::error::Result;
-use crate::grpc::bridge::{Caller, Encoded};
-use crate::grpc::ensure_served;
+use crate::grpc::Services;
+use crate::grpc::bridge::{Answer, Asked, Caller};
 use crate::grpc::proto::fence as wire;
 use crate::grpc::v1::decode::{map, secrets};
-use crate::volume::Operations;
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::FenceRequest;
 
-/// Shuts hosts out of a cluster's storage, and lets them in again.
-pub struct FenceController {
-    /// The operations.
-    pub operations: Arc<Operations>,
-    /// Whether this copy serves the controller. Every copy answers for its own host's addresses.
-    pub controller: bool,
-}
-
-impl FenceController {
+impl Services {
     /// A change waits for others of the same cluster; a read-only request locks nothing.
-    fn run<R: Message>(
+    fn run_on_fences<R: Message>(
         &self,
-        caller: &Caller<'_>,
+        caller: Caller<'_, R>,
         request: FenceRequest,
         work: impl FnOnce(&Call, &str, &FenceRequest) -> Result<R>,
-    ) -> Result<Encoded<R>> {
+    ) -> Answer {
         let cluster = self.operations.fenced_cluster(&request)?;
         let networks: Vec<String> = request.networks.iter().map(ToString::to_string).collect();
         let mut locks = LockSet::of_fences(&cluster, &networks.join(", "));
@@ -41,53 +30,42 @@ impl FenceController {
     }
 }
 
-impl wire::FenceController for FenceController {
-    fn fence_cluster_network(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::FenceClusterNetworkRequest,
-    ) -> Result<Encoded<wire::FenceClusterNetworkResponse>> {
-        ensure_served("controller", self.controller)?;
+/// Shuts hosts out of a cluster's storage, and lets them in again. Every copy answers for its own host's
+/// addresses.
+impl wire::FenceController for Services {
+    fn fence_cluster_network(&self, (caller, request): Asked<wire::FenceClusterNetworkRequest>) -> Answer {
+        self.ensure_controller()?;
         let request =
             FenceRequest::change(&map(request.parameters), secrets(request.secrets), &texts(request.cidrs))?;
-        self.run(caller, request, |call, cluster, request| {
+        self.run_on_fences(caller, request, |call, cluster, request| {
             self.operations.fence(call, cluster, request).map(|()| Default::default())
         })
     }
 
     fn unfence_cluster_network(
         &self,
-        caller: &Caller<'_>,
-        request: wire::UnfenceClusterNetworkRequest,
-    ) -> Result<Encoded<wire::UnfenceClusterNetworkResponse>> {
-        ensure_served("controller", self.controller)?;
+        (caller, request): Asked<wire::UnfenceClusterNetworkRequest>,
+    ) -> Answer {
+        self.ensure_controller()?;
         let request =
             FenceRequest::change(&map(request.parameters), secrets(request.secrets), &texts(request.cidrs))?;
-        self.run(caller, request, |call, cluster, request| {
+        self.run_on_fences(caller, request, |call, cluster, request| {
             self.operations.unfence(call, cluster, request).map(|()| Default::default())
         })
     }
 
-    fn list_cluster_fence(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::ListClusterFenceRequest,
-    ) -> Result<Encoded<wire::ListClusterFenceResponse>> {
-        ensure_served("controller", self.controller)?;
+    fn list_cluster_fence(&self, (caller, request): Asked<wire::ListClusterFenceRequest>) -> Answer {
+        self.ensure_controller()?;
         let request = FenceRequest::question(&map(request.parameters), secrets(request.secrets))?;
-        self.run(caller, request, |call, cluster, request| {
+        self.run_on_fences(caller, request, |call, cluster, request| {
             let cidrs = cidrs(&self.operations.list_fences(call, cluster, request)?);
             Ok(wire::ListClusterFenceResponse { cidrs, ..Default::default() })
         })
     }
 
-    fn get_fence_clients(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::GetFenceClientsRequest,
-    ) -> Result<Encoded<wire::GetFenceClientsResponse>> {
+    fn get_fence_clients(&self, (caller, request): Asked<wire::GetFenceClientsRequest>) -> Answer {
         let request = FenceRequest::question(&map(request.parameters), secrets(request.secrets))?;
-        self.run(caller, request, |call, cluster, request| {
+        self.run_on_fences(caller, request, |call, cluster, request| {
             let clients = self.operations.fence_clients(call, cluster, request)?.into_iter().map(|client| {
                 let addresses = cidrs(&client.addresses);
                 wire::ClientDetails { id: client.id, addresses, ..Default::default() }

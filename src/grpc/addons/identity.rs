@@ -1,33 +1,17 @@
 //! identity.Identity of csi-addons.
 
-use std::sync::Arc;
-
 use protobuf::well_known_types::wrappers::BoolValue;
 use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::backend::Service;
-use crate::error::Result;
-use crate::grpc::bridge::{Caller, Encoded};
+use crate::grpc::Services;
+use crate::grpc::bridge::{Answer, Asked};
 use crate::grpc::proto::identity as wire;
-use crate::volume::Operations;
 
 /// Says who the plugin is, and what it offers beyond CSI.
-pub struct Identity {
-    /// The plugin's name.
-    pub name: String,
-    /// Whether this copy serves the controller.
-    pub controller: bool,
-    /// The operations, which know what they offer.
-    pub operations: Arc<Operations>,
-}
-
-impl wire::Identity for Identity {
-    fn get_identity(
-        &self,
-        _: &Caller<'_>,
-        _: wire::GetIdentityRequest,
-    ) -> Result<Encoded<wire::GetIdentityResponse>> {
-        Encoded::of(wire::GetIdentityResponse {
+impl wire::Identity for Services {
+    fn get_identity(&self, (caller, _): Asked<wire::GetIdentityRequest>) -> Answer {
+        caller.reply(wire::GetIdentityResponse {
             name: self.name.clone(),
             vendor_version: env!("CARGO_PKG_VERSION").to_string(),
             ..Default::default()
@@ -35,11 +19,7 @@ impl wire::Identity for Identity {
     }
 
     /// What this copy alone serves: a caller asks every copy.
-    fn get_capabilities(
-        &self,
-        _: &Caller<'_>,
-        _: wire::GetCapabilitiesRequest,
-    ) -> Result<Encoded<wire::GetCapabilitiesResponse>> {
+    fn get_capabilities(&self, (caller, _): Asked<wire::GetCapabilitiesRequest>) -> Answer {
         use wire::capability::network_fence::Type as Fence;
         use wire::capability::service::Type as Service;
         use wire::capability::volume_replication::Type as Replication;
@@ -54,13 +34,13 @@ impl wire::Identity for Identity {
             (fence(Fence::GET_CLIENTS_TO_FENCE), fences),
         ];
         let capabilities = offered.into_iter().filter(|(_, offered)| *offered).map(|(it, _)| it).collect();
-        Encoded::of(wire::GetCapabilitiesResponse { capabilities, ..Default::default() })
+        caller.reply(wire::GetCapabilitiesResponse { capabilities, ..Default::default() })
     }
 
-    fn probe(&self, _: &Caller<'_>, _: wire::ProbeRequest) -> Result<Encoded<wire::ProbeResponse>> {
+    fn probe(&self, (caller, _): Asked<wire::ProbeRequest>) -> Answer {
         self.operations.health(Service::Any)?;
         let ready = MessageField::some(BoolValue { value: true, ..Default::default() });
-        Encoded::of(wire::ProbeResponse { ready, ..Default::default() })
+        caller.reply(wire::ProbeResponse { ready, ..Default::default() })
     }
 }
 

@@ -1,5 +1,5 @@
 //! csi-addons: rpcs for orchestrators beyond CSI, on the same socket.
 
-pub mod fence;
-pub mod identity;
-pub mod replication;
+mod fence;
+mod identity;
+mod replication;

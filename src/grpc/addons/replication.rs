@@ -1,7 +1,6 @@
 //! replication.Controller of csi-addons.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use protobuf::well_known_types::duration::Duration as WireDuration;
@@ -10,21 +9,16 @@ use protobuf::{EnumOrUnknown, Message, MessageField};
 use crate::backend::{ReplicationHealth, ReplicationInfo};
 use crate::dispatch::Call;
 use crate::error::Result;
-use crate::grpc::bridge::{Caller, Encoded};
+use crate::grpc::Services;
+use crate::grpc::bridge::{Answer, Asked, Caller};
 use crate::grpc::proto::replication as wire;
 use crate::grpc::v1::decode::{map, secrets};
 use crate::grpc::v1::encode;
+use crate::volume::VolumeTarget;
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{
     ReplicatedObject, ReplicationParameters, ReplicationRequest, replicated_volume,
 };
-use crate::volume::{Operations, VolumeTarget};
-
-/// Replicates volumes to other clusters.
-pub struct Controller {
-    /// The operations.
-    pub operations: Arc<Operations>,
-}
 
 /// Strings as in messages.
 type Strings = HashMap<String, String>;
@@ -32,45 +26,43 @@ type Strings = HashMap<String, String>;
 /// How a request names its volume: the older field, and the newer.
 type Named = (String, MessageField<wire::ReplicationSource>);
 
-impl Controller {
+/// What else a request says: parameters, secrets, and whether to act by force.
+type Settings = (Strings, Strings, bool);
+
+impl Services {
     /// A change, which holds the volume's lock.
-    fn change<R: Message>(
+    fn change_replication<R: Message>(
         &self,
-        caller: &Caller<'_>,
-        (method, force): (&'static str, bool),
+        caller: Caller<'_, R>,
         named: Named,
-        (parameters, secrets): (Strings, Strings),
+        settings: Settings,
         work: impl FnOnce(&Call, &ReplicationRequest) -> Result<R>,
-    ) -> Result<Encoded<R>> {
-        let volume = |id| self.operations.controller_volume(id);
-        let request = request((method, force), named, volume, (parameters, secrets))?;
+    ) -> Answer {
+        let request = request(named, |id| self.operations.controller_volume(id), settings)?;
         caller.run(request.volume.locks()?, request, work)
     }
 
     /// A read-only request, which is answered even while a change takes its time.
-    fn question<R: Message>(
+    fn ask_of_replication<R: Message>(
         &self,
-        caller: &Caller<'_>,
-        method: &'static str,
+        caller: Caller<'_, R>,
         named: Named,
         secrets: Strings,
         work: impl FnOnce(&Call, &ReplicationRequest) -> Result<R>,
-    ) -> Result<Encoded<R>> {
-        let volume = |id| self.operations.volume(id);
-        let request = request((method, false), named, volume, (Strings::new(), secrets))?;
+    ) -> Answer {
+        let settings = (Strings::new(), secrets, false);
+        let request = request(named, |id| self.operations.volume(id), settings)?;
         let occupied = LockSet { keys: Vec::new(), ..request.volume.locks()? };
         caller.run(occupied, request, work)
     }
 }
 
 fn request(
-    (method, force): (&'static str, bool),
     (volume_id, source): Named,
     volume: impl FnOnce(String) -> VolumeTarget,
-    (parameters, credentials): (Strings, Strings),
+    (parameters, credentials, force): Settings,
 ) -> Result<ReplicationRequest> {
     ReplicationRequest {
-        method,
         volume: volume(replicated_volume(volume_id, source.into_option().and_then(object))?),
         force,
         parameters: ReplicationParameters::parse(&map(parameters))?,
@@ -87,63 +79,50 @@ fn object(source: wire::ReplicationSource) -> Option<ReplicatedObject> {
     })
 }
 
-impl wire::Controller for Controller {
+/// Replicates volumes to other clusters.
+impl wire::Controller for Services {
     fn enable_volume_replication(
         &self,
-        caller: &Caller<'_>,
-        request: wire::EnableVolumeReplicationRequest,
-    ) -> Result<Encoded<wire::EnableVolumeReplicationResponse>> {
+        (caller, request): Asked<wire::EnableVolumeReplicationRequest>,
+    ) -> Answer {
         let named = (request.volume_id, request.replication_source);
-        let settings = (request.parameters, request.secrets);
-        self.change(caller, ("enable", false), named, settings, |call, request| {
+        let settings = (request.parameters, request.secrets, false);
+        self.change_replication(caller, named, settings, |call, request| {
             self.operations.enable_replication(call, request).map(|()| Default::default())
         })
     }
 
     fn disable_volume_replication(
         &self,
-        caller: &Caller<'_>,
-        request: wire::DisableVolumeReplicationRequest,
-    ) -> Result<Encoded<wire::DisableVolumeReplicationResponse>> {
+        (caller, request): Asked<wire::DisableVolumeReplicationRequest>,
+    ) -> Answer {
         let named = (request.volume_id, request.replication_source);
-        let settings = (request.parameters, request.secrets);
-        self.change(caller, ("disable", false), named, settings, |call, request| {
+        let settings = (request.parameters, request.secrets, false);
+        self.change_replication(caller, named, settings, |call, request| {
             self.operations.disable_replication(call, request).map(|()| Default::default())
         })
     }
 
-    fn promote_volume(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::PromoteVolumeRequest,
-    ) -> Result<Encoded<wire::PromoteVolumeResponse>> {
+    fn promote_volume(&self, (caller, request): Asked<wire::PromoteVolumeRequest>) -> Answer {
         let named = (request.volume_id, request.replication_source);
-        let settings = (request.parameters, request.secrets);
-        self.change(caller, ("promote", request.force), named, settings, |call, request| {
+        let settings = (request.parameters, request.secrets, request.force);
+        self.change_replication(caller, named, settings, |call, request| {
             self.operations.promote(call, request).map(|()| Default::default())
         })
     }
 
-    fn demote_volume(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::DemoteVolumeRequest,
-    ) -> Result<Encoded<wire::DemoteVolumeResponse>> {
+    fn demote_volume(&self, (caller, request): Asked<wire::DemoteVolumeRequest>) -> Answer {
         let named = (request.volume_id, request.replication_source);
-        let settings = (request.parameters, request.secrets);
-        self.change(caller, ("demote", request.force), named, settings, |call, request| {
+        let settings = (request.parameters, request.secrets, request.force);
+        self.change_replication(caller, named, settings, |call, request| {
             self.operations.demote(call, request).map(|()| Default::default())
         })
     }
 
-    fn resync_volume(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::ResyncVolumeRequest,
-    ) -> Result<Encoded<wire::ResyncVolumeResponse>> {
+    fn resync_volume(&self, (caller, request): Asked<wire::ResyncVolumeRequest>) -> Answer {
         let named = (request.volume_id, request.replication_source);
-        let settings = (request.parameters, request.secrets);
-        self.change(caller, ("resync", request.force), named, settings, |call, request| {
+        let settings = (request.parameters, request.secrets, request.force);
+        self.change_replication(caller, named, settings, |call, request| {
             let ready = self.operations.resync(call, request)?;
             Ok(wire::ResyncVolumeResponse { ready, ..Default::default() })
         })
@@ -151,22 +130,20 @@ impl wire::Controller for Controller {
 
     fn get_volume_replication_info(
         &self,
-        caller: &Caller<'_>,
-        request: wire::GetVolumeReplicationInfoRequest,
-    ) -> Result<Encoded<wire::GetVolumeReplicationInfoResponse>> {
+        (caller, request): Asked<wire::GetVolumeReplicationInfoRequest>,
+    ) -> Answer {
         let named = (request.volume_id, request.replication_source);
-        self.question(caller, "info", named, request.secrets, |call, request| {
+        self.ask_of_replication(caller, named, request.secrets, |call, request| {
             self.operations.replication_info(call, request).map(info)
         })
     }
 
     fn get_replication_destination_info(
         &self,
-        caller: &Caller<'_>,
-        request: wire::GetReplicationDestinationInfoRequest,
-    ) -> Result<Encoded<wire::GetReplicationDestinationInfoResponse>> {
+        (caller, request): Asked<wire::GetReplicationDestinationInfoRequest>,
+    ) -> Answer {
         let named = (String::new(), request.replication_source);
-        self.question(caller, "destination", named, request.secrets, |call, request| {
+        self.ask_of_replication(caller, named, request.secrets, |call, request| {
             self.operations.replication_destination(call, request).map(destination)
         })
     }

@@ -1,13 +1,11 @@
 //! csi.Controller.
 
-use std::sync::Arc;
-
 use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::backend::{Service, Unpublished, Volume};
 use crate::error::{Error, Result};
-use crate::grpc::bridge::{Caller, Encoded};
-use crate::grpc::ensure_served;
+use crate::grpc::Services;
+use crate::grpc::bridge::{Answer, Asked};
 use crate::grpc::proto::csi as wire;
 use crate::grpc::v0::{decode, encode};
 use crate::volume::lock_keys::LockSet;
@@ -15,19 +13,12 @@ use crate::volume::request::{
     ControllerPublish, ControllerUnpublish, CreateVolume, DeleteVolume, GetCapacity, Map, PageRequest,
     TopologyRequirement, Validate, validate,
 };
-use crate::volume::{Listed, Operations, Verdict};
+use crate::volume::{Listed, Verdict};
 
-/// Makes, gives, looks at and deletes volumes.
-pub struct Controller {
-    /// The operations.
-    pub operations: Arc<Operations>,
-    /// Whether this copy serves the controller. If not, every rpc refuses with that reason.
-    pub served: bool,
-}
-
-impl Controller {
-    fn admit(&self, version: &MessageField<wire::Version>) -> Result<()> {
-        ensure_served("controller", self.served)?;
+impl Services {
+    /// If this copy does not serve the controller, every rpc refuses with that reason.
+    fn admit_to_controller(&self, version: &MessageField<wire::Version>) -> Result<()> {
+        self.ensure_controller()?;
         decode::version(version)
     }
 }
@@ -38,13 +29,10 @@ fn offered() -> Vec<wire::controller_service_capability::rpc::Type> {
     vec![Type::CREATE_DELETE_VOLUME, Type::PUBLISH_UNPUBLISH_VOLUME, Type::LIST_VOLUMES, Type::GET_CAPACITY]
 }
 
-impl wire::Controller for Controller {
-    fn create_volume(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::CreateVolumeRequest,
-    ) -> Result<Encoded<wire::CreateVolumeResponse>> {
-        self.admit(&request.version)?;
+/// Makes, gives, looks at and deletes volumes.
+impl wire::Controller for Services {
+    fn create_volume(&self, (caller, request): Asked<wire::CreateVolumeRequest>) -> Answer {
+        self.admit_to_controller(&request.version)?;
         let request = CreateVolume {
             name: request.name,
             size: decode::size(&request.capacity_range)?,
@@ -64,28 +52,23 @@ impl wire::Controller for Controller {
         })
     }
 
-    fn delete_volume(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::DeleteVolumeRequest,
-    ) -> Result<Encoded<wire::DeleteVolumeResponse>> {
-        self.admit(&request.version)?;
+    fn delete_volume(&self, (caller, request): Asked<wire::DeleteVolumeRequest>) -> Answer {
+        self.admit_to_controller(&request.version)?;
         let secrets = decode::credentials(request.user_credentials)?;
         // A deletion has to release the storage.
         let volume = self.operations.controller_volume(request.volume_id);
         let request = DeleteVolume { volume, snapshots_may_outlive: false, secrets }.checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
             // The deletion of a missing volume succeeds.
-            self.operations.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
+            self.operations.delete(call, request).map(|_| Default::default())
         })
     }
 
     fn controller_publish_volume(
         &self,
-        caller: &Caller<'_>,
-        request: wire::ControllerPublishVolumeRequest,
-    ) -> Result<Encoded<wire::ControllerPublishVolumeResponse>> {
-        self.admit(&request.version)?;
+        (caller, request): Asked<wire::ControllerPublishVolumeRequest>,
+    ) -> Answer {
+        self.admit_to_controller(&request.version)?;
         let request = ControllerPublish {
             volume: self.operations.controller_volume(request.volume_id),
             node_id: decode::node_id(request.node_id)?,
@@ -104,17 +87,16 @@ impl wire::Controller for Controller {
 
     fn controller_unpublish_volume(
         &self,
-        caller: &Caller<'_>,
-        request: wire::ControllerUnpublishVolumeRequest,
-    ) -> Result<Encoded<wire::ControllerUnpublishVolumeResponse>> {
-        self.admit(&request.version)?;
+        (caller, request): Asked<wire::ControllerUnpublishVolumeRequest>,
+    ) -> Answer {
+        self.admit_to_controller(&request.version)?;
         let (node_id, secrets) =
             (decode::node_id(request.node_id)?, decode::credentials(request.user_credentials)?);
         let volume = self.operations.controller_volume(request.volume_id);
         let request = ControllerUnpublish { volume, node_id, secrets }.checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
             match self.operations.controller_unpublish(call, request)? {
-                Unpublished::Done => Ok(wire::ControllerUnpublishVolumeResponse::default()),
+                Unpublished::Done => Ok(Default::default()),
                 Unpublished::NoVolume => Err(request.volume.absent()),
                 Unpublished::NoNode => Err(Error::not_found(format!(
                     "there is no node {:?} that volume {} could be published to",
@@ -126,10 +108,9 @@ impl wire::Controller for Controller {
 
     fn validate_volume_capabilities(
         &self,
-        caller: &Caller<'_>,
-        request: wire::ValidateVolumeCapabilitiesRequest,
-    ) -> Result<Encoded<wire::ValidateVolumeCapabilitiesResponse>> {
-        self.admit(&request.version)?;
+        (caller, request): Asked<wire::ValidateVolumeCapabilitiesRequest>,
+    ) -> Answer {
+        self.admit_to_controller(&request.version)?;
         let request = Validate {
             volume: self.operations.controller_volume(request.volume_id),
             capabilities: decode::capabilities(request.volume_capabilities)?,
@@ -152,12 +133,8 @@ impl wire::Controller for Controller {
         })
     }
 
-    fn list_volumes(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::ListVolumesRequest,
-    ) -> Result<Encoded<wire::ListVolumesResponse>> {
-        self.admit(&request.version)?;
+    fn list_volumes(&self, (caller, request): Asked<wire::ListVolumesRequest>) -> Answer {
+        self.admit_to_controller(&request.version)?;
         let page = PageRequest {
             max_entries: decode::max_entries(request.max_entries),
             token: request.starting_token,
@@ -170,12 +147,8 @@ impl wire::Controller for Controller {
         })
     }
 
-    fn get_capacity(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::GetCapacityRequest,
-    ) -> Result<Encoded<wire::GetCapacityResponse>> {
-        self.admit(&request.version)?;
+    fn get_capacity(&self, (caller, request): Asked<wire::GetCapacityRequest>) -> Answer {
+        self.admit_to_controller(&request.version)?;
         let request = GetCapacity {
             capabilities: decode::capabilities(request.volume_capabilities)?,
             parameters: decode::map("parameters", request.parameters)?,
@@ -188,29 +161,24 @@ impl wire::Controller for Controller {
         })
     }
 
-    fn controller_probe(
-        &self,
-        _: &Caller<'_>,
-        request: wire::ControllerProbeRequest,
-    ) -> Result<Encoded<wire::ControllerProbeResponse>> {
-        self.admit(&request.version)?;
+    fn controller_probe(&self, (caller, request): Asked<wire::ControllerProbeRequest>) -> Answer {
+        self.admit_to_controller(&request.version)?;
         self.operations.health(Service::Controller)?;
-        Encoded::of(wire::ControllerProbeResponse::default())
+        caller.reply(Default::default())
     }
 
     fn controller_get_capabilities(
         &self,
-        _: &Caller<'_>,
-        request: wire::ControllerGetCapabilitiesRequest,
-    ) -> Result<Encoded<wire::ControllerGetCapabilitiesResponse>> {
+        (caller, request): Asked<wire::ControllerGetCapabilitiesRequest>,
+    ) -> Answer {
         use wire::controller_service_capability::{RPC, Type};
-        self.admit(&request.version)?;
+        self.admit_to_controller(&request.version)?;
         let capability = |kind| {
             let rpc = RPC { type_: EnumOrUnknown::new(kind), ..Default::default() };
             wire::ControllerServiceCapability { type_: Some(Type::Rpc(rpc)), ..Default::default() }
         };
         let capabilities = offered().into_iter().map(capability).collect();
-        Encoded::of(wire::ControllerGetCapabilitiesResponse { capabilities, ..Default::default() })
+        caller.reply(wire::ControllerGetCapabilitiesResponse { capabilities, ..Default::default() })
     }
 }
 

@@ -14,8 +14,8 @@
 //! | sizes | unsigned | signed |
 //! | health | of the controller, and of the node: whether it can attach anything | of the plugin |
 
-pub mod controller;
+mod controller;
 mod decode;
 mod encode;
-pub mod identity;
-pub mod node;
+mod identity;
+mod node;

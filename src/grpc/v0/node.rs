@@ -1,39 +1,27 @@
 //! csi.Node.
 
-use std::sync::Arc;
-
 use protobuf::MessageField;
 
 use crate::backend::Service;
 use crate::error::Result;
-use crate::grpc::bridge::{Caller, Encoded};
-use crate::grpc::ensure_served;
+use crate::grpc::Services;
+use crate::grpc::bridge::{Answer, Asked};
 use crate::grpc::fields::path;
 use crate::grpc::proto::csi as wire;
 use crate::grpc::v0::decode;
-use crate::volume::Operations;
 use crate::volume::request::{NodePublishUnstaged, NodeUnpublish};
 
-/// Publishes volumes on this node.
-pub struct Node {
-    /// The operations.
-    pub operations: Arc<Operations>,
-}
-
-impl Node {
-    fn admit(&self, version: &MessageField<wire::Version>) -> Result<()> {
-        ensure_served("node", self.operations.serves_node)?;
+impl Services {
+    fn admit_to_node(&self, version: &MessageField<wire::Version>) -> Result<()> {
+        self.ensure_node()?;
         decode::version(version)
     }
 }
 
-impl wire::Node for Node {
-    fn node_publish_volume(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::NodePublishVolumeRequest,
-    ) -> Result<Encoded<wire::NodePublishVolumeResponse>> {
-        self.admit(&request.version)?;
+/// Publishes volumes on this node.
+impl wire::Node for Services {
+    fn node_publish_volume(&self, (caller, request): Asked<wire::NodePublishVolumeRequest>) -> Answer {
+        self.admit_to_node(&request.version)?;
         let request = NodePublishUnstaged {
             volume: self.operations.volume_to_use(request.volume_id),
             publish_context: decode::map("publish_volume_info", request.publish_volume_info)?,
@@ -46,57 +34,37 @@ impl wire::Node for Node {
         }
         .checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
-            self.operations
-                .publish_unstaged(call, request)
-                .map(|()| wire::NodePublishVolumeResponse::default())
+            self.operations.publish_unstaged(call, request).map(|()| Default::default())
         })
     }
 
-    fn node_unpublish_volume(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::NodeUnpublishVolumeRequest,
-    ) -> Result<Encoded<wire::NodeUnpublishVolumeResponse>> {
-        self.admit(&request.version)?;
+    fn node_unpublish_volume(&self, (caller, request): Asked<wire::NodeUnpublishVolumeRequest>) -> Answer {
+        self.admit_to_node(&request.version)?;
         let (target_path, secrets) =
             (path(request.target_path), decode::credentials(request.user_credentials)?);
         let volume = self.operations.volume_here(request.volume_id);
         let request = NodeUnpublish { volume, target_path, secrets }.checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
             self.operations.refuse_absent(call, request)?;
-            self.operations.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())
+            self.operations.unpublish(call, request).map(|()| Default::default())
         })
     }
 
-    fn get_node_id(
-        &self,
-        _: &Caller<'_>,
-        request: wire::GetNodeIDRequest,
-    ) -> Result<Encoded<wire::GetNodeIDResponse>> {
-        self.admit(&request.version)?;
-        Encoded::of(wire::GetNodeIDResponse {
-            node_id: self.operations.node_id.clone(),
-            ..Default::default()
-        })
+    fn get_node_id(&self, (caller, request): Asked<wire::GetNodeIDRequest>) -> Answer {
+        self.admit_to_node(&request.version)?;
+        caller
+            .reply(wire::GetNodeIDResponse { node_id: self.operations.node_id.clone(), ..Default::default() })
     }
 
-    fn node_probe(
-        &self,
-        _: &Caller<'_>,
-        request: wire::NodeProbeRequest,
-    ) -> Result<Encoded<wire::NodeProbeResponse>> {
-        self.admit(&request.version)?;
+    fn node_probe(&self, (caller, request): Asked<wire::NodeProbeRequest>) -> Answer {
+        self.admit_to_node(&request.version)?;
         self.operations.health(Service::Node)?;
-        Encoded::of(wire::NodeProbeResponse::default())
+        caller.reply(Default::default())
     }
 
     /// In this version a node has no optional capabilities.
-    fn node_get_capabilities(
-        &self,
-        _: &Caller<'_>,
-        request: wire::NodeGetCapabilitiesRequest,
-    ) -> Result<Encoded<wire::NodeGetCapabilitiesResponse>> {
-        self.admit(&request.version)?;
-        Encoded::of(wire::NodeGetCapabilitiesResponse::default())
+    fn node_get_capabilities(&self, (caller, request): Asked<wire::NodeGetCapabilitiesRequest>) -> Answer {
+        self.admit_to_node(&request.version)?;
+        caller.reply(Default::default())
     }
 }

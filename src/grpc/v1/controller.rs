@@ -1,13 +1,12 @@
 //! csi.v1.Controller.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use protobuf::well_known_types::wrappers::Int64Value;
 use protobuf::{EnumOrUnknown, MessageField};
 
-use crate::error::Result;
-use crate::grpc::bridge::{Caller, Encoded};
+use crate::grpc::Services;
+use crate::grpc::bridge::{Answer, Asked};
 use crate::grpc::proto::csi_v1 as wire;
 use crate::grpc::v1::{decode, encode};
 use crate::secrets::Secrets;
@@ -16,13 +15,7 @@ use crate::volume::request::{
     ControllerPublish, ControllerUnpublish, CreateSnapshot, CreateVolume, DeleteVolume, Expand, GetCapacity,
     GetVolume, ListHealth, ListSnapshots, Modify, PageRequest, SnapshotById, Validate,
 };
-use crate::volume::{Listed, Operations, Verdict};
-
-/// Makes, gives, looks at and deletes volumes and snapshots.
-pub struct Controller {
-    /// The operations.
-    pub operations: Arc<Operations>,
-}
+use crate::volume::{Listed, Verdict};
 
 /// How long volumes are looked at for a page of their health: each look takes some questions to a cluster,
 /// and an orchestrator waits for an answer some ten seconds.
@@ -56,12 +49,9 @@ fn offered(lists_nodes: bool) -> Vec<wire::controller_service_capability::rpc::T
     offered
 }
 
-impl wire::Controller for Controller {
-    fn create_volume(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::CreateVolumeRequest,
-    ) -> Result<Encoded<wire::CreateVolumeResponse>> {
+/// Makes, gives, looks at and deletes volumes and snapshots.
+impl wire::Controller for Services {
+    fn create_volume(&self, (caller, request): Asked<wire::CreateVolumeRequest>) -> Answer {
         let request = CreateVolume {
             name: request.name,
             size: decode::size(&request.capacity_range)?,
@@ -81,25 +71,20 @@ impl wire::Controller for Controller {
         })
     }
 
-    fn delete_volume(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::DeleteVolumeRequest,
-    ) -> Result<Encoded<wire::DeleteVolumeResponse>> {
+    fn delete_volume(&self, (caller, request): Asked<wire::DeleteVolumeRequest>) -> Answer {
         let secrets = decode::secrets(request.secrets);
         let volume = self.operations.controller_volume(request.volume_id);
         let request = DeleteVolume { volume, snapshots_may_outlive: true, secrets }.checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
             // In v1 the deletion of a missing volume succeeds.
-            self.operations.delete(call, request).map(|_| wire::DeleteVolumeResponse::default())
+            self.operations.delete(call, request).map(|_| Default::default())
         })
     }
 
     fn controller_publish_volume(
         &self,
-        caller: &Caller<'_>,
-        request: wire::ControllerPublishVolumeRequest,
-    ) -> Result<Encoded<wire::ControllerPublishVolumeResponse>> {
+        (caller, request): Asked<wire::ControllerPublishVolumeRequest>,
+    ) -> Answer {
         let request = ControllerPublish {
             volume: self.operations.controller_volume(request.volume_id),
             node_id: request.node_id,
@@ -120,25 +105,21 @@ impl wire::Controller for Controller {
 
     fn controller_unpublish_volume(
         &self,
-        caller: &Caller<'_>,
-        request: wire::ControllerUnpublishVolumeRequest,
-    ) -> Result<Encoded<wire::ControllerUnpublishVolumeResponse>> {
+        (caller, request): Asked<wire::ControllerUnpublishVolumeRequest>,
+    ) -> Answer {
         let secrets = decode::secrets(request.secrets);
         let volume = self.operations.controller_volume(request.volume_id);
         let request = ControllerUnpublish { volume, node_id: request.node_id, secrets }.checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
             // In v1 unpublishing succeeds if the volume or node is missing.
-            self.operations
-                .controller_unpublish(call, request)
-                .map(|_| wire::ControllerUnpublishVolumeResponse::default())
+            self.operations.controller_unpublish(call, request).map(|_| Default::default())
         })
     }
 
     fn validate_volume_capabilities(
         &self,
-        caller: &Caller<'_>,
-        request: wire::ValidateVolumeCapabilitiesRequest,
-    ) -> Result<Encoded<wire::ValidateVolumeCapabilitiesResponse>> {
+        (caller, request): Asked<wire::ValidateVolumeCapabilitiesRequest>,
+    ) -> Answer {
         let request = Validate {
             volume: self.operations.controller_volume(request.volume_id),
             capabilities: decode::capabilities(request.volume_capabilities)?,
@@ -153,11 +134,7 @@ impl wire::Controller for Controller {
         })
     }
 
-    fn list_volumes(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::ListVolumesRequest,
-    ) -> Result<Encoded<wire::ListVolumesResponse>> {
+    fn list_volumes(&self, (caller, request): Asked<wire::ListVolumesRequest>) -> Answer {
         let max_entries = decode::max_entries(request.max_entries)?;
         let page = PageRequest { max_entries, token: request.starting_token }.checked()?;
         caller.run(LockSet::everything(), page, |call, page| {
@@ -169,9 +146,8 @@ impl wire::Controller for Controller {
 
     fn controller_list_volume_health(
         &self,
-        caller: &Caller<'_>,
-        request: wire::ControllerListVolumeHealthRequest,
-    ) -> Result<Encoded<wire::ControllerListVolumeHealthResponse>> {
+        (caller, request): Asked<wire::ControllerListVolumeHealthRequest>,
+    ) -> Answer {
         let max_entries = decode::max_entries(request.max_entries)?;
         let page = PageRequest { max_entries, token: request.starting_token }.checked()?;
         let request = ListHealth { page, secrets: decode::secrets(request.secrets) }.checked()?;
@@ -185,9 +161,8 @@ impl wire::Controller for Controller {
 
     fn controller_get_volume_health(
         &self,
-        caller: &Caller<'_>,
-        request: wire::ControllerGetVolumeHealthRequest,
-    ) -> Result<Encoded<wire::ControllerGetVolumeHealthResponse>> {
+        (caller, request): Asked<wire::ControllerGetVolumeHealthRequest>,
+    ) -> Answer {
         let volume = self.operations.controller_volume(request.volume_id);
         let request = GetVolume { volume, secrets: decode::secrets(request.secrets) }.checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
@@ -197,11 +172,7 @@ impl wire::Controller for Controller {
         })
     }
 
-    fn get_capacity(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::GetCapacityRequest,
-    ) -> Result<Encoded<wire::GetCapacityResponse>> {
+    fn get_capacity(&self, (caller, request): Asked<wire::GetCapacityRequest>) -> Answer {
         let request = GetCapacity {
             capabilities: decode::capabilities(request.volume_capabilities)?,
             parameters: decode::map(request.parameters),
@@ -226,9 +197,8 @@ impl wire::Controller for Controller {
 
     fn controller_get_capabilities(
         &self,
-        _: &Caller<'_>,
-        _: wire::ControllerGetCapabilitiesRequest,
-    ) -> Result<Encoded<wire::ControllerGetCapabilitiesResponse>> {
+        (caller, _): Asked<wire::ControllerGetCapabilitiesRequest>,
+    ) -> Answer {
         use wire::controller_service_capability::{RPC, Type};
         let capability = |kind| {
             let rpc = RPC { type_: EnumOrUnknown::new(kind), ..Default::default() };
@@ -237,14 +207,10 @@ impl wire::Controller for Controller {
         let lists_nodes =
             self.operations.backends.iter().all(|backend| backend.traits().lists_published_nodes);
         let capabilities = offered(lists_nodes).into_iter().map(capability).collect();
-        Encoded::of(wire::ControllerGetCapabilitiesResponse { capabilities, ..Default::default() })
+        caller.reply(wire::ControllerGetCapabilitiesResponse { capabilities, ..Default::default() })
     }
 
-    fn create_snapshot(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::CreateSnapshotRequest,
-    ) -> Result<Encoded<wire::CreateSnapshotResponse>> {
+    fn create_snapshot(&self, (caller, request): Asked<wire::CreateSnapshotRequest>) -> Answer {
         let request = CreateSnapshot {
             source_volume_id: request.source_volume_id,
             name: request.name,
@@ -261,24 +227,16 @@ impl wire::Controller for Controller {
         })
     }
 
-    fn delete_snapshot(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::DeleteSnapshotRequest,
-    ) -> Result<Encoded<wire::DeleteSnapshotResponse>> {
+    fn delete_snapshot(&self, (caller, request): Asked<wire::DeleteSnapshotRequest>) -> Answer {
         let snapshot = self.operations.controller_snapshot(request.snapshot_id);
         let request = SnapshotById { snapshot, secrets: decode::secrets(request.secrets) }.checked()?;
         caller.run(request.snapshot.locks()?, request, |call, request| {
             // In v1 the deletion of a missing snapshot succeeds.
-            self.operations.delete_snapshot(call, request).map(|_| wire::DeleteSnapshotResponse::default())
+            self.operations.delete_snapshot(call, request).map(|_| Default::default())
         })
     }
 
-    fn list_snapshots(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::ListSnapshotsRequest,
-    ) -> Result<Encoded<wire::ListSnapshotsResponse>> {
+    fn list_snapshots(&self, (caller, request): Asked<wire::ListSnapshotsRequest>) -> Answer {
         let page = PageRequest {
             max_entries: decode::max_entries(request.max_entries)?,
             token: request.starting_token,
@@ -298,11 +256,7 @@ impl wire::Controller for Controller {
         })
     }
 
-    fn get_snapshot(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::GetSnapshotRequest,
-    ) -> Result<Encoded<wire::GetSnapshotResponse>> {
+    fn get_snapshot(&self, (caller, request): Asked<wire::GetSnapshotRequest>) -> Answer {
         let snapshot = self.operations.controller_snapshot(request.snapshot_id);
         let request = SnapshotById { snapshot, secrets: decode::secrets(request.secrets) }.checked()?;
         caller.run(request.snapshot.locks()?, request, |call, request| {
@@ -313,9 +267,8 @@ impl wire::Controller for Controller {
 
     fn controller_expand_volume(
         &self,
-        caller: &Caller<'_>,
-        request: wire::ControllerExpandVolumeRequest,
-    ) -> Result<Encoded<wire::ControllerExpandVolumeResponse>> {
+        (caller, request): Asked<wire::ControllerExpandVolumeRequest>,
+    ) -> Answer {
         let request = Expand {
             volume: self.operations.controller_volume(request.volume_id),
             size: decode::size(&request.capacity_range)?,
@@ -333,11 +286,7 @@ impl wire::Controller for Controller {
         })
     }
 
-    fn controller_get_volume(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::ControllerGetVolumeRequest,
-    ) -> Result<Encoded<wire::ControllerGetVolumeResponse>> {
+    fn controller_get_volume(&self, (caller, request): Asked<wire::ControllerGetVolumeRequest>) -> Answer {
         let volume = self.operations.controller_volume(request.volume_id);
         let request = GetVolume { volume, secrets: Secrets::default() }.checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
@@ -347,9 +296,8 @@ impl wire::Controller for Controller {
 
     fn controller_modify_volume(
         &self,
-        caller: &Caller<'_>,
-        request: wire::ControllerModifyVolumeRequest,
-    ) -> Result<Encoded<wire::ControllerModifyVolumeResponse>> {
+        (caller, request): Asked<wire::ControllerModifyVolumeRequest>,
+    ) -> Answer {
         let request = Modify {
             volume: self.operations.controller_volume(request.volume_id),
             mutable_parameters: decode::map(request.mutable_parameters),
@@ -357,7 +305,7 @@ impl wire::Controller for Controller {
         }
         .checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
-            self.operations.modify(call, request).map(|()| wire::ControllerModifyVolumeResponse::default())
+            self.operations.modify(call, request).map(|()| Default::default())
         })
     }
 }

@@ -1,31 +1,17 @@
 //! csi.v1.Identity.
 
-use std::sync::Arc;
-
 use protobuf::well_known_types::wrappers::BoolValue;
 use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::backend::Service;
-use crate::error::Result;
-use crate::grpc::bridge::{Caller, Encoded};
+use crate::grpc::Services;
+use crate::grpc::bridge::{Answer, Asked};
 use crate::grpc::proto::csi_v1 as wire;
-use crate::volume::Operations;
 
 /// Says who the plugin is and whether it can work.
-pub struct Identity {
-    /// The plugin's name.
-    pub name: String,
-    /// The operations, which know what can work.
-    pub operations: Arc<Operations>,
-}
-
-impl wire::Identity for Identity {
-    fn get_plugin_info(
-        &self,
-        _: &Caller<'_>,
-        _: wire::GetPluginInfoRequest,
-    ) -> Result<Encoded<wire::GetPluginInfoResponse>> {
-        Encoded::of(wire::GetPluginInfoResponse {
+impl wire::Identity for Services {
+    fn get_plugin_info(&self, (caller, _): Asked<wire::GetPluginInfoRequest>) -> Answer {
+        caller.reply(wire::GetPluginInfoResponse {
             name: self.name.clone(),
             vendor_version: env!("CARGO_PKG_VERSION").to_string(),
             ..Default::default()
@@ -34,11 +20,7 @@ impl wire::Identity for Identity {
 
     /// All copies of the plugin answer the same, whichever services they serve (CSI,
     /// "GetPluginCapabilities").
-    fn get_plugin_capabilities(
-        &self,
-        _: &Caller<'_>,
-        _: wire::GetPluginCapabilitiesRequest,
-    ) -> Result<Encoded<wire::GetPluginCapabilitiesResponse>> {
+    fn get_plugin_capabilities(&self, (caller, _): Asked<wire::GetPluginCapabilitiesRequest>) -> Answer {
         use wire::plugin_capability::service::Type as Service;
         use wire::plugin_capability::volume_expansion::Type as Expansion;
         let mut capabilities = vec![service(Service::CONTROLLER_SERVICE), expansion(Expansion::ONLINE)];
@@ -46,13 +28,13 @@ impl wire::Identity for Identity {
             capabilities.push(service(Service::VOLUME_ACCESSIBILITY_CONSTRAINTS));
             capabilities.push(service(Service::SNAPSHOT_ACCESSIBILITY_CONSTRAINTS));
         }
-        Encoded::of(wire::GetPluginCapabilitiesResponse { capabilities, ..Default::default() })
+        caller.reply(wire::GetPluginCapabilitiesResponse { capabilities, ..Default::default() })
     }
 
-    fn probe(&self, _: &Caller<'_>, _: wire::ProbeRequest) -> Result<Encoded<wire::ProbeResponse>> {
+    fn probe(&self, (caller, _): Asked<wire::ProbeRequest>) -> Answer {
         self.operations.health(Service::Any)?;
         let ready = MessageField::some(BoolValue { value: true, ..Default::default() });
-        Encoded::of(wire::ProbeResponse { ready, ..Default::default() })
+        caller.reply(wire::ProbeResponse { ready, ..Default::default() })
     }
 }
 

@@ -1,26 +1,18 @@
 //! csi.v1.Node.
 
-use std::sync::Arc;
-
 use protobuf::{EnumOrUnknown, MessageField};
 
-use crate::error::{Error, Result};
-use crate::grpc::bridge::{Caller, Encoded};
+use crate::error::Error;
+use crate::grpc::Services;
+use crate::grpc::bridge::{Answer, Asked};
 use crate::grpc::fields::path;
 use crate::grpc::proto::csi_v1 as wire;
 use crate::grpc::v1::{decode, encode};
-use crate::volume::Operations;
 use crate::volume::lock_keys::LockSet;
 use crate::volume::request::{
     NodeExpand, NodePublish, NodePublishUnstaged, NodeStage, NodeUnpublish, NodeUnstage, NodeVolumeHealth,
     Stats,
 };
-
-/// Stages and publishes volumes on this node.
-pub struct Node {
-    /// The operations.
-    pub operations: Arc<Operations>,
-}
 
 /// The optional capabilities of the node. A mount group belongs to the record of a stage.
 fn offered(stages: bool) -> Vec<wire::node_service_capability::rpc::Type> {
@@ -38,12 +30,8 @@ fn offered(stages: bool) -> Vec<wire::node_service_capability::rpc::Type> {
     of_a_stage.iter().copied().chain(others).collect()
 }
 
-impl Node {
-    fn publish_unstaged(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::NodePublishVolumeRequest,
-    ) -> Result<Encoded<wire::NodePublishVolumeResponse>> {
+impl Services {
+    fn publish_unstaged(&self, (caller, request): Asked<wire::NodePublishVolumeRequest>) -> Answer {
         if decode::mount_group(&request.volume_capability)?.is_some() {
             return Err(Error::invalid("volume_mount_group is not offered while CEPHLET_STAGING is off"));
         }
@@ -60,17 +48,14 @@ impl Node {
         .checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
             let published = self.operations.publish_unstaged(call, request);
-            published.map(|()| wire::NodePublishVolumeResponse::default())
+            published.map(|()| Default::default())
         })
     }
 }
 
-impl wire::Node for Node {
-    fn node_stage_volume(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::NodeStageVolumeRequest,
-    ) -> Result<Encoded<wire::NodeStageVolumeResponse>> {
+/// Stages and publishes volumes on this node.
+impl wire::Node for Services {
+    fn node_stage_volume(&self, (caller, request): Asked<wire::NodeStageVolumeRequest>) -> Answer {
         let request = NodeStage {
             volume: self.operations.volume_to_use(request.volume_id),
             publish_context: decode::map(request.publish_context),
@@ -82,29 +67,21 @@ impl wire::Node for Node {
         }
         .checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
-            self.operations.stage(call, request).map(|()| wire::NodeStageVolumeResponse::default())
+            self.operations.stage(call, request).map(|()| Default::default())
         })
     }
 
-    fn node_unstage_volume(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::NodeUnstageVolumeRequest,
-    ) -> Result<Encoded<wire::NodeUnstageVolumeResponse>> {
+    fn node_unstage_volume(&self, (caller, request): Asked<wire::NodeUnstageVolumeRequest>) -> Answer {
         let volume = self.operations.volume_here(request.volume_id);
         let request = NodeUnstage { volume, staging_path: path(request.staging_target_path) }.checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
-            self.operations.unstage(call, request).map(|()| wire::NodeUnstageVolumeResponse::default())
+            self.operations.unstage(call, request).map(|()| Default::default())
         })
     }
 
-    fn node_publish_volume(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::NodePublishVolumeRequest,
-    ) -> Result<Encoded<wire::NodePublishVolumeResponse>> {
+    fn node_publish_volume(&self, (caller, request): Asked<wire::NodePublishVolumeRequest>) -> Answer {
         if !self.operations.stages && request.staging_target_path.is_empty() {
-            return self.publish_unstaged(caller, request);
+            return self.publish_unstaged((caller, request));
         }
         let request = NodePublish {
             volume: self.operations.volume_to_use(request.volume_id),
@@ -119,28 +96,20 @@ impl wire::Node for Node {
         }
         .checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
-            self.operations.publish(call, request).map(|()| wire::NodePublishVolumeResponse::default())
+            self.operations.publish(call, request).map(|()| Default::default())
         })
     }
 
-    fn node_unpublish_volume(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::NodeUnpublishVolumeRequest,
-    ) -> Result<Encoded<wire::NodeUnpublishVolumeResponse>> {
+    fn node_unpublish_volume(&self, (caller, request): Asked<wire::NodeUnpublishVolumeRequest>) -> Answer {
         let (target_path, secrets) = (path(request.target_path), Default::default());
         let volume = self.operations.volume_here(request.volume_id);
         let request = NodeUnpublish { volume, target_path, secrets }.checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
-            self.operations.unpublish(call, request).map(|()| wire::NodeUnpublishVolumeResponse::default())
+            self.operations.unpublish(call, request).map(|()| Default::default())
         })
     }
 
-    fn node_get_volume_stats(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::NodeGetVolumeStatsRequest,
-    ) -> Result<Encoded<wire::NodeGetVolumeStatsResponse>> {
+    fn node_get_volume_stats(&self, (caller, request): Asked<wire::NodeGetVolumeStatsRequest>) -> Answer {
         let volume = self.operations.volume(request.volume_id);
         let request = Stats { volume, volume_path: path(request.volume_path) }.checked()?;
         caller.run(request.volume.locks()?, request, |call, request| {
@@ -154,11 +123,7 @@ impl wire::Node for Node {
         })
     }
 
-    fn node_get_volume_health(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::NodeGetVolumeHealthRequest,
-    ) -> Result<Encoded<wire::NodeGetVolumeHealthResponse>> {
+    fn node_get_volume_health(&self, (caller, request): Asked<wire::NodeGetVolumeHealthRequest>) -> Answer {
         let request = NodeVolumeHealth {
             volume: self.operations.volume(request.volume_id),
             publish_path: path(request.volume_publish_path),
@@ -174,11 +139,7 @@ impl wire::Node for Node {
     }
 
     /// A monitor answers before it is told a secret, so none is needed.
-    fn node_get_storage_health(
-        &self,
-        caller: &Caller<'_>,
-        _: wire::NodeGetStorageHealthRequest,
-    ) -> Result<Encoded<wire::NodeGetStorageHealthResponse>> {
+    fn node_get_storage_health(&self, (caller, _): Asked<wire::NodeGetStorageHealthRequest>) -> Answer {
         caller.run(LockSet::of_storage_health(), (), |_, ()| {
             let faults = self.operations.storage_health();
             let backend_health = faults.into_iter().map(encode::storage_health).collect();
@@ -186,11 +147,7 @@ impl wire::Node for Node {
         })
     }
 
-    fn node_expand_volume(
-        &self,
-        caller: &Caller<'_>,
-        request: wire::NodeExpandVolumeRequest,
-    ) -> Result<Encoded<wire::NodeExpandVolumeResponse>> {
+    fn node_expand_volume(&self, (caller, request): Asked<wire::NodeExpandVolumeRequest>) -> Answer {
         let request = NodeExpand {
             volume: self.operations.volume(request.volume_id),
             volume_path: path(request.volume_path),
@@ -204,31 +161,23 @@ impl wire::Node for Node {
         })
     }
 
-    fn node_get_capabilities(
-        &self,
-        _: &Caller<'_>,
-        _: wire::NodeGetCapabilitiesRequest,
-    ) -> Result<Encoded<wire::NodeGetCapabilitiesResponse>> {
+    fn node_get_capabilities(&self, (caller, _): Asked<wire::NodeGetCapabilitiesRequest>) -> Answer {
         use wire::node_service_capability::{RPC, Type};
         let capability = |kind| {
             let rpc = RPC { type_: EnumOrUnknown::new(kind), ..Default::default() };
             wire::NodeServiceCapability { type_: Some(Type::Rpc(rpc)), ..Default::default() }
         };
         let capabilities = offered(self.operations.stages).into_iter().map(capability).collect();
-        Encoded::of(wire::NodeGetCapabilitiesResponse { capabilities, ..Default::default() })
+        caller.reply(wire::NodeGetCapabilitiesResponse { capabilities, ..Default::default() })
     }
 
-    fn node_get_info(
-        &self,
-        _: &Caller<'_>,
-        _: wire::NodeGetInfoRequest,
-    ) -> Result<Encoded<wire::NodeGetInfoResponse>> {
+    fn node_get_info(&self, (caller, _): Asked<wire::NodeGetInfoRequest>) -> Answer {
         let segments = self.operations.segments();
         let accessible_topology = match segments.is_empty() {
             true => MessageField::none(),
             false => MessageField::some(encode::topology(segments)),
         };
-        Encoded::of(wire::NodeGetInfoResponse {
+        caller.reply(wire::NodeGetInfoResponse {
             node_id: self.operations.node_id.clone(),
             accessible_topology,
             ..Default::default()

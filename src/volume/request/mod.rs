@@ -6,7 +6,7 @@
 pub mod validate;
 
 pub use crate::csi::{
-    Access, Capability, Map, Mode, NOT_YET, ROLE_KEY, SizeRange, Source, TopologyRequirement,
+    Access, Capability, FS_TYPE, Map, Mode, NOT_YET, ROLE_KEY, SizeRange, Source, TopologyRequirement,
 };
 
 /// Declares a request: a struct whose `checked` runs its checks and returns it.

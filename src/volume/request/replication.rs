@@ -29,11 +29,8 @@ pub struct ReplicationParameters {
 }
 
 request! {
-    /// A request about the replication of a volume. The called method is a field, so that requests to two
-    /// methods are never the same.
+    /// A request about the replication of a volume.
     ReplicationRequest {
-        /// The called method.
-        method: &'static str,
         /// The volume.
         volume: VolumeTarget,
         /// Act regardless of the state of the other side, and of users.

@@ -53,7 +53,7 @@ impl dyn Monitors + '_ {
 #[derive(Clone, Copy)]
 pub(crate) struct Door<'a> {
     monitors: &'a dyn Monitors,
-    call: &'a Call,
+    pub call: &'a Call,
     /// The cluster and the credentials.
     pub access: &'a ClusterAccess,
 }

@@ -6,9 +6,9 @@
 
 use crate::backend::ceph::claim::Description;
 use crate::backend::cephfs::context::Fs;
-use crate::backend::cephfs::index::State;
+use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::names;
-use crate::backend::cephfs::snapshot::find::{Taken, find as find_taken, new_entry};
+use crate::backend::cephfs::snapshot::find::{self as taken, new_entry};
 use crate::backend::cephfs::volumes::{find, share};
 use crate::backend::creation_record::Placed;
 use crate::backend::{NewSnapshot, Snapshot};
@@ -29,13 +29,13 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewSnapshot) -> Result<Snapshot> {
         return find_claimed(fs, new)?.ok_or_else(again);
     };
     let placed = found.entry.map(|entry| entry.placed).unwrap_or_default();
-    let entry = new_entry(fs, Some(&found.subvolume)).placed(placed);
+    let entry = Entry { placed, ..new_entry(fs, Some(&found.subvolume)) };
     fs.index().set(&path, &entry.become_state(State::Making, &fs.context.identity.tag))?;
     let taken = fs.subvolumes().take_snapshot(subvolume, &snapshot);
     taken.map_err(|error| name.give_back_after(&share, error))?;
     fs.index().set(&path, &entry)?;
     match name.confirm(&share)? {
-        true => Ok(Taken::from(&entry).snapshot(fs, subvolume, &key_and_drawn)),
+        true => Ok(taken::snapshot(fs, subvolume, &key_and_drawn, &entry)),
         // A caller may know of this one, so it stays.
         false => Err(again()),
     }
@@ -55,17 +55,12 @@ fn find_claimed(fs: &Fs<'_>, new: &NewSnapshot) -> Result<Option<Snapshot>> {
         Some((group, subvolume, names::in_snapshot(snapshot)?))
     };
     let Some((group, subvolume, key_and_drawn)) = claimed() else {
-        return Err(Error::internal(format!(
-            "its name is claimed for {:?}: {}",
-            claim.of,
-            name.how_to_free()
-        )));
+        return Err(name.unreadable(&claim));
     };
     let there = &fs.in_group(group);
-    let found = name.await_maker(&claim, || find_taken(there, subvolume, key_and_drawn))?;
-    let Some(taken) = found.map(|taken| taken.snapshot(there, subvolume, key_and_drawn)) else {
-        return Ok(None);
-    };
+    let found = name.await_maker(&claim, || taken::find(there, subvolume, key_and_drawn))?;
+    let Some(entry) = found else { return Ok(None) };
+    let taken = taken::snapshot(there, subvolume, key_and_drawn, &entry);
     match taken.source.place == fs.place && taken.source.object == new.source.object {
         true => Ok(Some(taken)),
         false => Err(Error::already_exists(format!(

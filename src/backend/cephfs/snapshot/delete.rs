@@ -6,7 +6,7 @@ use crate::backend::Deleted;
 use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::index::State;
 use crate::backend::cephfs::names;
-use crate::backend::cephfs::snapshot::find::{Taken, new_entry};
+use crate::backend::cephfs::snapshot::find::{self, new_entry};
 use crate::backend::cephfs::subvolumes::SnapshotRemoved;
 use crate::backend::cephfs::volumes::{delete, share};
 use crate::error::Result;
@@ -42,7 +42,7 @@ pub(crate) fn remove_unfinished(fs: &Fs<'_>, subvolume: &str, snapshot: &str) ->
     let entry = entry.filter(|entry| entry.is_abandoned(fs.context.timing.abandoned));
     match entry.zip(names::in_snapshot(snapshot)) {
         Some((entry, key_and_drawn)) => {
-            delete(fs, &Taken::from(&entry).snapshot(fs, subvolume, key_and_drawn).id).map(drop)
+            delete(fs, &find::snapshot(fs, subvolume, key_and_drawn, &entry).id).map(drop)
         }
         None => Ok(()),
     }

@@ -11,51 +11,29 @@ use crate::backend::cephfs::volumes::list::of_every_file_system;
 use crate::backend::{Page, Snapshot, SnapshotFilter};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
-use crate::ids::{SnapshotId, VolumeId};
-use crate::topology::Domains;
+use crate::ids::SnapshotId;
 
-/// A snapshot that exists.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Taken {
-    /// The size of a volume made from it, in bytes.
-    pub size: u64,
-    /// In seconds since 1970.
-    created: u64,
-    /// Where topology has placed the volume.
-    domains: Domains,
-}
-
-impl From<&Entry> for Taken {
-    fn from(entry: &Entry) -> Self {
-        Self { size: entry.size, created: entry.since(), domains: entry.placed.domains.clone() }
-    }
-}
-
-impl Taken {
-    /// The snapshot of this subvolume with this `KEY-R`.
-    pub fn snapshot(&self, fs: &Fs<'_>, subvolume: &str, key_and_drawn: &str) -> Snapshot {
-        let (place, object) = (fs.place.clone(), subvolume.to_string());
-        let source = VolumeId { place: place.clone(), object, incarnation: None };
-        let (of, snapshot) = (subvolume.to_string(), key_and_drawn.to_string());
-        Snapshot {
-            id: SnapshotId { place, object: None, source: of, snapshot },
-            source,
-            size: self.size,
-            created: UNIX_EPOCH + Duration::from_secs(self.created),
-            topology: self.domains.accessible(&fs.context.identity.plugin),
-        }
+/// The snapshot of this subvolume with this `KEY-R`, and this entry.
+pub(crate) fn snapshot(fs: &Fs<'_>, subvolume: &str, key_and_drawn: &str, entry: &Entry) -> Snapshot {
+    let (of, snapshot) = (subvolume.to_string(), key_and_drawn.to_string());
+    Snapshot {
+        id: SnapshotId { place: fs.place.clone(), object: None, source: of, snapshot },
+        source: fs.id_of(subvolume),
+        size: entry.size,
+        created: UNIX_EPOCH + Duration::from_secs(entry.since),
+        topology: entry.placed.domains.accessible(&fs.context.identity.plugin),
     }
 }
 
 /// The entry of a new snapshot of this subvolume, which may have been retained only.
 pub(crate) fn new_entry(fs: &Fs<'_>, of: Option<&Subvolume>) -> Entry {
-    let size = of.and_then(|of| of.size).unwrap_or_default();
-    Entry::new(State::Whole, &fs.context.identity.tag, size, None).with_path(of.map(|of| of.path.clone()))
+    let (size, path) = (of.and_then(|of| of.size).unwrap_or_default(), of.map(|of| of.path.clone()));
+    Entry { path, ..Entry::new(State::Whole, &fs.context.identity.tag, size, None) }
 }
 
-/// The snapshot of this subvolume with this `KEY-R`. If its entry was lost, or not written to the end, it is
-/// written again.
-pub(crate) fn find(fs: &Fs<'_>, subvolume: &str, key_and_drawn: &str) -> Result<Option<Taken>> {
+/// The entry of the snapshot of this subvolume with this `KEY-R`, if there is that snapshot. If the entry was
+/// lost, or not written to the end, it is written again.
+pub(crate) fn find(fs: &Fs<'_>, subvolume: &str, key_and_drawn: &str) -> Result<Option<Entry>> {
     let snapshot = names::snapshot(key_and_drawn);
     let path = fs.snapshot_path(subvolume, &snapshot);
     let known = fs.index().get(&path)?;
@@ -65,12 +43,12 @@ pub(crate) fn find(fs: &Fs<'_>, subvolume: &str, key_and_drawn: &str) -> Result<
         return Ok(None);
     }
     let entry = match known {
-        Some(entry) if entry.state == State::Whole => return Ok(Some(Taken::from(&entry))),
+        Some(entry) if entry.state == State::Whole => return Ok(Some(entry)),
         Some(entry) => entry.become_state(State::Whole, &fs.context.identity.tag),
         None => new_entry(fs, fs.subvolumes().info(subvolume)?.as_ref()),
     };
     fs.index().set(&path, &entry)?;
-    Ok(Some(Taken::from(&entry)))
+    Ok(Some(entry))
 }
 
 /// Whether there is a snapshot that is not marked as deleted.
@@ -81,7 +59,7 @@ pub(crate) fn is_whole(fs: &Fs<'_>, subvolume: &str, snapshot: &str) -> Result<b
 }
 
 /// The same, or NOT_FOUND.
-pub(crate) fn existing(fs: &Fs<'_>, id: &SnapshotId) -> Result<Taken> {
+pub(crate) fn existing(fs: &Fs<'_>, id: &SnapshotId) -> Result<Entry> {
     find(fs, &id.source, &id.snapshot)?.ok_or_else(|| {
         Error::not_found(format!("snapshot {id} does not exist: check the ID, or take it again"))
     })
@@ -97,7 +75,7 @@ pub(crate) fn list(
     of_every_file_system(context, call, (after, limit), &Err, |fs, path, entry| {
         let (subvolume, snapshot) = path.split_once('@')?;
         let key_and_drawn = names::in_snapshot(snapshot).filter(|_| entry.state == State::Whole)?;
-        let found = Taken::from(entry).snapshot(fs, subvolume, key_and_drawn);
+        let found = self::snapshot(fs, subvolume, key_and_drawn, entry);
         let is_meant = match filter {
             SnapshotFilter::All => true,
             SnapshotFilter::Of(volume) => {

@@ -9,17 +9,16 @@ use crate::backend::cephfs::context::{Context, may_exist};
 use crate::backend::{Deleted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
-use crate::ids::{SnapshotId, VolumeId};
+use crate::ids::SnapshotId;
 use crate::secrets::Secrets;
 
 pub(super) use self::delete::{finish, remove_unfinished};
-use self::find::find;
 pub(super) use self::find::{existing, is_whole};
 
 impl Snapshots for Context {
     fn create(&self, call: &Call, new: &NewSnapshot) -> Result<Snapshot> {
         let id = &new.source;
-        if !may_exist(id) {
+        if !may_exist(&id.place, &id.object) {
             return Err(Error::not_found(format!("there is no volume {id}")));
         }
         let taken = self.within(call, (&id.place, &new.secrets), |fs| create::create(fs, new));
@@ -27,7 +26,7 @@ impl Snapshots for Context {
     }
 
     fn delete(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted> {
-        if !may_exist(&volume_of(id)) {
+        if !may_exist(&id.place, &id.source) {
             return Ok(Deleted::Absent);
         }
         let deleted = self.within(call, (&id.place, secrets), |fs| delete::delete(fs, id));
@@ -35,11 +34,12 @@ impl Snapshots for Context {
     }
 
     fn find(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Option<Snapshot>> {
-        if !may_exist(&volume_of(id)) {
+        if !may_exist(&id.place, &id.source) {
             return Ok(None);
         }
         self.within(call, (&id.place, secrets), |fs| {
-            Ok(find(fs, &id.source, &id.snapshot)?.map(|taken| taken.snapshot(fs, &id.source, &id.snapshot)))
+            let found = find::find(fs, &id.source, &id.snapshot)?;
+            Ok(found.map(|entry| find::snapshot(fs, &id.source, &id.snapshot, &entry)))
         })
     }
 
@@ -53,9 +53,4 @@ impl Snapshots for Context {
     ) -> Result<Page<Snapshot>> {
         find::list(self, call, filter, (after, limit))
     }
-}
-
-/// The volume that a snapshot was taken of.
-fn volume_of(id: &SnapshotId) -> VolumeId {
-    VolumeId { place: id.place.clone(), object: id.source.clone(), incarnation: None }
 }

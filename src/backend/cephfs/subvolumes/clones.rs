@@ -5,21 +5,13 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::snapshots::snap_name;
-use super::{Subvolumes, is_absent, is_only_retained, is_wrong_pool, lacks_group, lacks_module, wrong_pool};
+use super::{
+    Subvolumes, ask, is_absent, is_only_retained, is_wrong_pool, lacks_group, lacks_module, wrong_pool,
+};
 use crate::backend::ceph::read;
-use crate::error::Result;
+use crate::backend::cephfs::index::SnapshotPath;
+use crate::error::{Error, Result};
 use crate::exec::Class;
-
-/// What a clone is made from and of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NewClone<'a> {
-    /// The group and the name of the source, and its snapshot.
-    pub group: &'a str,
-    pub source: &'a str,
-    pub snapshot: &'a str,
-    /// The pool for the clone's data; None for that of the source.
-    pub pool: Option<&'a str>,
-}
 
 /// Whether a clone was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +22,6 @@ pub(crate) enum Begun {
     NotYet,
     /// There is no such snapshot.
     NoSource,
-    /// There is no group for it.
-    NoGroup,
 }
 
 /// How far a clone is.
@@ -49,30 +39,38 @@ pub(crate) enum CloneState {
 }
 
 impl Subvolumes<'_> {
-    /// Begins a clone of a snapshot, in this group, under a name that must be new.
-    pub fn begin_clone(&self, name: &str, new: NewClone<'_>) -> Result<Begun> {
-        let source = Subvolumes { group: new.group, ..*self };
-        let target = (!self.group.is_empty()).then(|| ("target_group_name", Value::from(self.group)));
-        let arguments = [Some(snap_name(new.snapshot)), Some(("target_sub_name", name.into())), target];
-        let pool = new.pool.map(|pool| ("pool_layout", pool.into()));
-        let arguments = arguments.into_iter().chain([pool]).flatten();
-        match source.of_one(Class::Change, "fs subvolume snapshot clone", new.source, arguments) {
+    /// Begins a clone of a snapshot, in this group, under a name that must be new. Its data go to this pool;
+    /// without one to that of the source.
+    pub fn begin_clone(&self, name: &str, of: &SnapshotPath, pool: Option<&str>) -> Result<Begun> {
+        let source = Subvolumes { group: &of.group, ..*self };
+        let begin = || {
+            let arguments = [
+                Some(snap_name(&of.snapshot)),
+                Some(("target_sub_name", name.into())),
+                self.group_as("target_group_name"),
+                pool.map(|pool| ("pool_layout", pool.into())),
+            ];
+            let arguments = arguments.into_iter().flatten();
+            source.of_one(Class::Change, "fs subvolume snapshot clone", &of.subvolume, arguments)
+        };
+        match self.within_group(begin)? {
             Ok(_) => Ok(Begun::Yes),
             Err(failure) if failure.status() == Some(libc::EEXIST) => Ok(Begun::Yes),
             Err(failure) if failure.status() == Some(libc::EAGAIN) => Ok(Begun::NotYet),
-            Err(failure) if lacks_group(&failure) => Ok(Begun::NoGroup),
+            Err(failure) if lacks_group(&failure) => {
+                Err(Error::not_found("the group of its source was removed"))
+            }
             Err(failure) if is_absent(&failure) => Ok(Begun::NoSource),
-            Err(failure) if is_wrong_pool(&failure) => Err(wrong_pool(failure, new.pool)),
+            Err(failure) if is_wrong_pool(&failure) => Err(wrong_pool(failure, pool)),
             Err(failure) => Err(self.error(failure, "copy to", name)),
         }
     }
 
     /// How far a clone is.
     pub fn clone_state(&self, name: &str) -> Result<CloneState> {
-        let group = (!self.group.is_empty()).then(|| ("group_name", Value::from(self.group)));
         let named = [("vol_name", Value::from(self.fs)), ("clone_name", name.into())];
-        let arguments = named.into_iter().chain(group).collect();
-        match self.manager.ask(Class::Question, "fs clone status", arguments) {
+        let arguments = named.into_iter().chain(self.group_as("group_name")).collect();
+        match ask(&self.door, Class::Question, "fs clone status", arguments) {
             Ok(printed) => Ok(read::<CloneStatus>("ceph fs clone status", &printed)?.status.into()),
             Err(failure) if is_absent(&failure) => Ok(CloneState::Absent),
             Err(failure) if is_only_retained(&failure) => Ok(CloneState::Absent),
@@ -87,10 +85,10 @@ impl Subvolumes<'_> {
     /// Whether a clone of a snapshot is in the manager's list; None if the manager does not tell. A manager
     /// that dies in `snapshot clone` may leave a clone that is not in the list of its successor. It stays
     /// pending for ever: it can be neither cancelled nor removed.
-    pub fn is_queued(&self, name: &str, new: NewClone<'_>) -> Result<Option<bool>> {
-        let source = Subvolumes { group: new.group, ..*self };
-        let snapshot = [snap_name(new.snapshot)];
-        match source.of_one(Class::Question, "fs subvolume snapshot info", new.source, snapshot) {
+    pub fn is_queued(&self, name: &str, of: &SnapshotPath) -> Result<Option<bool>> {
+        let source = Subvolumes { group: &of.group, ..*self };
+        let snapshot = [snap_name(&of.snapshot)];
+        match source.of_one(Class::Question, "fs subvolume snapshot info", &of.subvolume, snapshot) {
             Ok(printed) => Ok(read::<Queue>("ceph fs subvolume snapshot info", &printed)?.has(name)),
             Err(failure) if is_absent(&failure) => Ok(Some(false)),
             Err(failure) => Err(self.error(failure, "look for copies to", name)),

@@ -20,14 +20,13 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::backend::ceph::monitor::Command;
-use crate::backend::ceph::{ClusterAccess, Failure, Monitors, read};
-use crate::dispatch::Call;
+use crate::backend::ceph::monitor::{Command, Door};
+use crate::backend::ceph::{Failure, read};
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
 use crate::sys::owner::Owner;
 
-pub(crate) use self::clones::{Begun, CloneState, NewClone};
+pub(crate) use self::clones::{Begun, CloneState};
 pub(crate) use self::snapshots::SnapshotRemoved;
 
 /// How long to wait for the module of a manager that has just started, and the pause between two attempts.
@@ -68,58 +67,35 @@ pub(crate) struct NewSubvolume {
     pub owner: Owner,
 }
 
-/// Whether a subvolume was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Made {
-    Done,
-    /// There is no such group.
-    NoGroup,
+/// The file systems of a cluster.
+pub(crate) fn file_systems(door: &Door<'_>) -> Result<Vec<FileSystem>> {
+    let printed = ask(door, Class::Question, "fs ls", Vec::new());
+    read("ceph fs ls", &printed.map_err(|failure| failed(failure, "list the file systems"))?)
 }
 
-/// The cluster that a manager belongs to, within a call.
-#[derive(Clone, Copy)]
-pub(crate) struct Manager<'a> {
-    pub monitors: &'a dyn Monitors,
-    pub call: &'a Call,
-    pub access: &'a ClusterAccess,
-}
-
-impl Manager<'_> {
-    /// The file systems of the cluster.
-    pub fn file_systems(&self) -> Result<Vec<FileSystem>> {
-        let printed = self.ask(Class::Question, "fs ls", Vec::new());
-        read("ceph fs ls", &printed.map_err(|failure| failed(failure, "list the file systems"))?)
+/// What a command prints that begins with `fs`. A manager that has just started is waited for.
+pub(crate) fn ask(
+    door: &Door<'_>,
+    class: Class,
+    prefix: &'static str,
+    arguments: Vec<(&'static str, Value)>,
+) -> Result<Vec<u8>, Failure> {
+    let (prefix, format) = ([("prefix", prefix.into())], [("format", "json".into())]);
+    let command: Command = prefix.into_iter().chain(arguments).chain(format).collect();
+    let ask = || door.ask(class, slice::from_ref(&command)).map(|output| output.stdout);
+    let answer = ask();
+    if !is_starting(&answer) {
+        return answer;
     }
-
-    fn ask(
-        &self,
-        class: Class,
-        prefix: &'static str,
-        arguments: Vec<(&'static str, Value)>,
-    ) -> Result<Vec<u8>, Failure> {
-        let command: Command = [("prefix", prefix.into())]
-            .into_iter()
-            .chain(arguments)
-            .chain([("format", "json".into())])
-            .collect();
-        let ask = || {
-            let asked = self.monitors.ask((self.call, self.access), class, slice::from_ref(&command));
-            asked.map(|output| output.stdout)
-        };
-        let answer = ask();
-        if !is_starting(&answer) {
-            return answer;
-        }
-        let again = || Ok(Some(ask()).filter(|answer| !is_starting(answer)));
-        let later = self.call.wait_for("the manager, which has just started", STARTS_WITHIN, PAUSE, again);
-        later.ok().flatten().unwrap_or(answer)
-    }
+    let again = || Ok(Some(ask()).filter(|answer| !is_starting(answer)));
+    let later = door.call.wait_for("the manager, which has just started", STARTS_WITHIN, PAUSE, again);
+    later.ok().flatten().unwrap_or(answer)
 }
 
 /// The subvolumes of a group.
 #[derive(Clone, Copy)]
 pub(crate) struct Subvolumes<'a> {
-    pub manager: Manager<'a>,
+    pub door: Door<'a>,
     /// The file system.
     pub fs: &'a str,
     /// The group; empty for none.
@@ -128,34 +104,47 @@ pub(crate) struct Subvolumes<'a> {
 
 impl Subvolumes<'_> {
     /// Makes a subvolume, whose name must be new.
-    pub fn create(&self, name: &str, new: &NewSubvolume) -> Result<Made> {
+    pub fn create(&self, name: &str, new: &NewSubvolume) -> Result<()> {
         let NewSubvolume { size, pool, owner: Owner { uid, gid, mode } } = new;
-        let arguments = [
-            Some(("size", Value::from(*size))),
-            pool.as_ref().map(|pool| ("pool_layout", pool.as_str().into())),
-            uid.map(|uid| ("uid", uid.into())),
-            gid.map(|gid| ("gid", gid.into())),
-            mode.map(|mode| ("mode", format!("{mode:04o}").into())),
-        ];
-        match self.of_one(Class::Change, "fs subvolume create", name, arguments.into_iter().flatten()) {
-            Ok(_) => Ok(Made::Done),
-            Err(failure) if lacks_group(&failure) => Ok(Made::NoGroup),
+        let create = || {
+            let arguments = [
+                Some(("size", Value::from(*size))),
+                pool.as_ref().map(|pool| ("pool_layout", pool.as_str().into())),
+                uid.map(|uid| ("uid", uid.into())),
+                gid.map(|gid| ("gid", gid.into())),
+                mode.map(|mode| ("mode", format!("{mode:04o}").into())),
+            ];
+            self.of_one(Class::Change, "fs subvolume create", name, arguments.into_iter().flatten())
+        };
+        match self.within_group(create)? {
+            Ok(_) => Ok(()),
+            Err(failure) if lacks_group(&failure) => {
+                Err(Error::unavailable("its group was removed during this call: try again"))
+            }
             Err(failure) if is_wrong_pool(&failure) => Err(wrong_pool(failure, pool.as_deref())),
             Err(failure) => Err(self.error(failure, "make", name)),
         }
     }
 
+    /// The answer to a command that needs the group; if that is missing, it is made first.
+    fn within_group(&self, ask: impl Fn() -> Result<Vec<u8>, Failure>) -> Result<Result<Vec<u8>, Failure>> {
+        match ask() {
+            Err(failure) if lacks_group(&failure) => self.ensure_group().map(|()| ask()),
+            answer => Ok(answer),
+        }
+    }
+
     /// Makes the group, if it is missing. For a group that exists, `create` would reset owner and mode.
-    pub fn ensure_group(&self) -> Result<()> {
+    fn ensure_group(&self) -> Result<()> {
         let of_fs = || vec![("vol_name", Value::from(self.fs))];
         let doing = || format!("make the subvolume group {:?}", self.group);
-        let listed = self.manager.ask(Class::Question, "fs subvolumegroup ls", of_fs());
+        let listed = ask(&self.door, Class::Question, "fs subvolumegroup ls", of_fs());
         let listed = listed.map_err(|failure| failed(failure, doing()))?;
         if names_in("ceph fs subvolumegroup ls", &listed)?.contains(self.group) {
             return Ok(());
         }
         let arguments = of_fs().into_iter().chain([("group_name", Value::from(self.group))]).collect();
-        let made = self.manager.ask(Class::Change, "fs subvolumegroup create", arguments);
+        let made = ask(&self.door, Class::Change, "fs subvolumegroup create", arguments);
         made.map(drop).map_err(|failure| failed(failure, doing()))
     }
 
@@ -197,9 +186,9 @@ impl Subvolumes<'_> {
 
     /// The names of the subvolumes of the group, also of those of which only the snapshots are left.
     pub fn names(&self) -> Result<BTreeSet<String>> {
-        let group = (!self.group.is_empty()).then(|| ("group_name", self.group.into()));
-        let arguments = [("vol_name", self.fs.into())].into_iter().chain(group).collect();
-        match self.manager.ask(Class::Question, "fs subvolume ls", arguments) {
+        let arguments =
+            [("vol_name", self.fs.into())].into_iter().chain(self.group_as("group_name")).collect();
+        match ask(&self.door, Class::Question, "fs subvolume ls", arguments) {
             Ok(printed) => names_in("ceph fs subvolume ls", &printed),
             Err(failure) if is_absent(&failure) => Ok(BTreeSet::new()),
             Err(failure) => Err(failed(failure, format!("list the subvolumes of group {:?}", self.group))),
@@ -232,16 +221,21 @@ impl Subvolumes<'_> {
         name: &str,
         arguments: impl IntoIterator<Item = (&'static str, Value)>,
     ) -> Result<Vec<u8>, Failure> {
-        let group = (!self.group.is_empty()).then(|| ("group_name", self.group.into()));
         let named = [("vol_name", self.fs.into()), ("sub_name", name.into())];
-        self.manager.ask(class, prefix, named.into_iter().chain(arguments).chain(group).collect())
+        let arguments = named.into_iter().chain(arguments).chain(self.group_as("group_name"));
+        ask(&self.door, class, prefix, arguments.collect())
+    }
+
+    /// The argument of this name for the group; None without a group.
+    fn group_as(&self, name: &'static str) -> Option<(&'static str, Value)> {
+        (!self.group.is_empty()).then(|| (name, self.group.into()))
     }
 
     fn error(&self, failure: Failure, doing: &str, name: &str) -> Error {
         if failure.says("FS '") && failure.says("not found") {
             return Error::precondition(format!(
                 "cluster {:?} has no file system {:?}: `ceph fs ls` shows those that it has",
-                self.manager.access.cluster.name, self.fs
+                self.door.access.cluster.name, self.fs
             ));
         }
         failed(failure, format!("{doing} subvolume {name:?} of group {:?} in {:?}", self.group, self.fs))

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::index::{Entry, SnapshotPath, State};
-use crate::backend::cephfs::subvolumes::{Begun, CloneState, NewClone, SnapshotRemoved};
+use crate::backend::cephfs::subvolumes::{Begun, CloneState, SnapshotRemoved};
 use crate::backend::cephfs::volumes::find;
 use crate::backend::cephfs::volumes::share::difference;
 use crate::backend::cephfs::{names, snapshot};
@@ -76,22 +76,20 @@ pub(crate) fn find_begun(fs: &Fs<'_>, new: &NewVolume) -> Result<Option<(String,
         let has_source = entry.copy_of.is_some() || entry.shares.is_some();
         has_source && entry.request.is_some() && difference(fs, entry, new).is_none()
     };
-    let begun =
-        fs.index().all()?.into_iter().filter(|(_, entry)| entry.state == State::Making && is_recent(entry));
-    let here = begun.filter_map(|(path, entry)| Some((path.strip_prefix(&fs.path(""))?.to_string(), entry)));
-    let mut same = here.filter(|(object, entry)| ids::undrawn(object) == Some(&new.object) && is_same(entry));
-    Ok(same.next())
+    let here = fs.index().all()?.into_iter().filter(|(group, ..)| *group == fs.place.namespace);
+    let mut begun = here.filter(|(.., entry)| entry.state == State::Making && is_recent(entry));
+    let same = begun.find(|(_, object, it)| ids::undrawn(object) == Some(&new.object) && is_same(it));
+    Ok(same.map(|(_, object, entry)| (object, entry)))
 }
 
 /// Makes the copy, or waits for it; then its size is what was asked for, not that of its source.
 pub(crate) fn make(fs: &Fs<'_>, object: &str, entry: &Entry, pool: Option<&str>) -> Result<()> {
-    let Some(SnapshotPath { group, subvolume, snapshot }) = &entry.copy_of else {
+    let Some(of) = &entry.copy_of else {
         return Err(Error::internal("nothing is said of what it is a copy of"));
     };
     let timing = &fs.context.timing;
-    let new = NewClone { group, source: subvolume, snapshot, pool };
-    let what = format!("copy {subvolume}@{snapshot} to {object}");
-    let mut copy = Copy { fs, object, entry, new, what, shown: String::new(), is_second: false };
+    let what = format!("copy {}@{} to {object}", of.subvolume, of.snapshot);
+    let mut copy = Copy { fs, object, entry, of, pool, what, shown: String::new(), is_second: false };
     let what = format!("the manager to {}", copy.what);
     // A manager that dies never answers. The next look asks its successor, until the client's deadline.
     let patient =
@@ -110,7 +108,9 @@ struct Copy<'a> {
     fs: &'a Fs<'a>,
     object: &'a str,
     entry: &'a Entry,
-    new: NewClone<'a>,
+    of: &'a SnapshotPath,
+    /// The pool for its data; None for that of its source.
+    pool: Option<&'a str>,
     /// What the manager does, for the log.
     what: String,
     /// How far it was when the log showed it last.
@@ -126,10 +126,10 @@ impl Copy<'_> {
         match subvolumes.clone_state(self.object)? {
             // The manager needs the snapshot until the clone leaves its list, a moment later.
             CloneState::Complete => {
-                let is_listed = subvolumes.is_queued(self.object, self.new)? == Some(true);
+                let is_listed = subvolumes.is_queued(self.object, self.of)? == Some(true);
                 return Ok((!is_listed).then_some(()));
             }
-            CloneState::Absent => begin(self.fs, self.object, self.new)?,
+            CloneState::Absent => self.begin()?,
             CloneState::Pending => {
                 self.show("pending");
                 self.give_up_if_lost()?;
@@ -145,6 +145,21 @@ impl Copy<'_> {
             }
         }
         Ok(None)
+    }
+
+    fn begin(&self) -> Result<()> {
+        let Self { fs, object, of, .. } = self;
+        if is_transient(of) {
+            fs.in_group(&of.group).subvolumes().take_snapshot(&of.subvolume, &of.snapshot)?;
+        }
+        match fs.subvolumes().begin_clone(object, of, self.pool)? {
+            Begun::Yes | Begun::NotYet => Ok(()),
+            // Another controller that has taken the entry over may have finished the copy, and tidied up.
+            Begun::NoSource => match fs.subvolumes().clone_state(object)? {
+                CloneState::Absent => Err(Error::not_found("its source was deleted meanwhile")),
+                _ => Ok(()),
+            },
+        }
     }
 
     fn show(&mut self, state: &str) {
@@ -163,7 +178,7 @@ impl Copy<'_> {
         if since.elapsed() < fs.context.timing.lost_copy {
             return Ok(());
         }
-        if fs.subvolumes().is_queued(self.object, self.new)? != Some(false) {
+        if fs.subvolumes().is_queued(self.object, self.of)? != Some(false) {
             pending.remember(path, Instant::now());
             return Ok(());
         }
@@ -172,26 +187,6 @@ impl Copy<'_> {
         Err(Error::unavailable(
             "the manager died when it began to copy, and its successor does not know of the copy: try again",
         ))
-    }
-}
-
-fn begin(fs: &Fs<'_>, object: &str, new: NewClone<'_>) -> Result<()> {
-    if names::tag_of_transient(new.snapshot).is_some() {
-        fs.in_group(new.group).subvolumes().take_snapshot(new.source, new.snapshot)?;
-    }
-    let mut begun = fs.subvolumes().begin_clone(object, new)?;
-    if begun == Begun::NoGroup {
-        fs.subvolumes().ensure_group()?;
-        begun = fs.subvolumes().begin_clone(object, new)?;
-    }
-    match begun {
-        Begun::Yes | Begun::NotYet => Ok(()),
-        Begun::NoGroup => Err(Error::not_found("the group of its source was removed")),
-        // Another controller that has taken the entry over may have finished the copy, and tidied up.
-        Begun::NoSource => match fs.subvolumes().clone_state(object)? {
-            CloneState::Absent => Err(Error::not_found("its source was deleted meanwhile")),
-            _ => Ok(()),
-        },
     }
 }
 
@@ -214,11 +209,10 @@ pub(crate) fn remove_begun(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<(
 
 /// Whether the manager died when it began this copy, and its successor does not know of it.
 pub(crate) fn is_lost(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<bool> {
-    let Some(SnapshotPath { group, subvolume, snapshot }) = &entry.copy_of else { return Ok(false) };
-    let new = NewClone { group, source: subvolume, snapshot, pool: None };
+    let Some(of) = &entry.copy_of else { return Ok(false) };
     let subvolumes = fs.subvolumes();
     Ok(subvolumes.clone_state(object)? == CloneState::Pending
-        && subvolumes.is_queued(object, new)? == Some(false))
+        && subvolumes.is_queued(object, of)? == Some(false))
 }
 
 /// How an operator removes a lost copy: no command does.
@@ -234,17 +228,20 @@ pub(crate) fn tidy(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
     }
     let path = fs.path(object);
     match fs.index().get(&path)?.filter(|now| now.state == State::Whole) {
-        Some(now) => fs.index().set(&path, &now.tidied()),
+        Some(now) => fs.index().set(&path, &Entry { copy_of: None, ..now }),
         None => Ok(()),
     }
 }
 
 /// Removes the transient snapshot that a volume was copied from. False: the manager still needs it.
 pub(crate) fn remove_transient(fs: &Fs<'_>, entry: &Entry) -> Result<bool> {
-    let is_transient = |of: &&SnapshotPath| names::tag_of_transient(&of.snapshot).is_some();
-    let Some(of) = entry.copy_of.as_ref().filter(is_transient) else { return Ok(true) };
+    let Some(of) = entry.copy_of.as_ref().filter(|of| is_transient(of)) else { return Ok(true) };
     let removed = fs.in_group(&of.group).subvolumes().remove_snapshot(&of.subvolume, &of.snapshot)?;
     Ok(removed != SnapshotRemoved::HasCopies)
+}
+
+fn is_transient(of: &SnapshotPath) -> bool {
+    names::tag_of_transient(&of.snapshot).is_some()
 }
 
 #[cfg(test)]

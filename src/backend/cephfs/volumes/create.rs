@@ -22,7 +22,7 @@ use crate::backend::cephfs::FS_TYPE;
 use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::parameters::Settings;
-use crate::backend::cephfs::subvolumes::{Made, NewSubvolume};
+use crate::backend::cephfs::subvolumes::NewSubvolume;
 use crate::backend::cephfs::volumes::delete::remove_unused;
 use crate::backend::cephfs::volumes::find::volume;
 use crate::backend::cephfs::volumes::{copy, place, share, size};
@@ -92,12 +92,10 @@ fn begin(fs: &Fs<'_>, new: &NewVolume, settings: &Settings) -> Result<(String, E
     }
     let request = CreationRequest::new(new, Some(FS_TYPE.to_string()));
     let placed = place::choose(fs, new, settings)?;
-    let entry = Entry::new(State::Making, tag, size, Some(request)).placed(placed);
-    Ok(match source {
-        Some((of, _)) if shares => (object, entry.sharing(of)),
-        Some((of, _)) => (object, entry.copied_from(of)),
-        None => (object, entry),
-    })
+    let of = source.map(|(of, _)| of);
+    let (shares, copy_of) = if shares { (of, None) } else { (None, of) };
+    let entry = Entry::new(State::Making, tag, size, Some(request));
+    Ok((object, Entry { placed, shares, copy_of, ..entry }))
 }
 
 /// Removes the entry of a subvolume if the error means that it was not made, and will not be. Returns the
@@ -124,11 +122,7 @@ fn find_claimed(fs: &Fs<'_>, new: &NewVolume) -> Result<Option<Volume>> {
     let name = fs.name(key_of(new)?);
     let Some(claim) = name.find()? else { return Ok(None) };
     let Some((group, object)) = claim.of.split_once('/') else {
-        return Err(Error::internal(format!(
-            "its name is claimed for {:?}: {}",
-            claim.of,
-            name.how_to_free()
-        )));
+        return Err(name.unreadable(&claim));
     };
     // Another request with the name may have asked for another group.
     let there = &fs.in_group(group);
@@ -160,7 +154,7 @@ fn find_made(fs: &Fs<'_>, object: &str, new: &NewVolume, placed: &Placed) -> Res
         }
         None => {
             let request = CreationRequest::new(new, Some(FS_TYPE.to_string()));
-            Entry::new(State::Whole, tag, size, Some(request)).placed(placed.clone())
+            Entry { placed: placed.clone(), ..Entry::new(State::Whole, tag, size, Some(request)) }
         }
     };
     fs.index().set(&path, &entry)?;
@@ -182,12 +176,7 @@ fn size_of_present(fs: &Fs<'_>, object: &str, entry: Option<&Entry>) -> Result<O
 /// old form, without an id of its own; it is made again then.
 fn make(fs: &Fs<'_>, object: &str, wanted: &NewSubvolume) -> Result<()> {
     let (subvolumes, begun) = (fs.subvolumes(), Instant::now());
-    if subvolumes.create(object, wanted)? == Made::NoGroup {
-        subvolumes.ensure_group()?;
-        if subvolumes.create(object, wanted)? == Made::NoGroup {
-            return Err(Error::unavailable("its group was removed during this call: try again"));
-        }
-    }
+    subvolumes.create(object, wanted)?;
     if begun.elapsed() < fs.context.timing.same_manager {
         return Ok(());
     }

@@ -29,7 +29,7 @@ pub(crate) struct Found {
 /// # Errors
 /// Unavailable: it is being made.
 pub(crate) fn find(fs: &Fs<'_>, id: &VolumeId) -> Result<Option<Found>> {
-    if !may_exist(id) {
+    if !may_exist(&id.place, &id.object) {
         return Ok(None);
     }
     let entry = fs.index().get(&fs.path(&id.object))?;
@@ -71,12 +71,10 @@ pub(crate) fn named(context: &Context, call: &Call, name: &Named<'_>) -> Result<
     let mut found = Vec::new();
     for cluster in placement::clusters(&context.clusters, settings.cluster.as_deref())? {
         let access = ClusterAccess::new(cluster, &Secrets::default())?;
-        for file_system in context.file_systems(call, &access)?.iter() {
-            if settings.fs.as_ref().is_some_and(|wanted| *wanted != file_system.name) {
-                continue;
+        for root in context.roots(call, &access)? {
+            if settings.fs.as_ref().is_none_or(|wanted| *wanted == root.file_system.name) {
+                found.extend(claimed(&root, name.object)?);
             }
-            let root = context.at(call, access.clone(), file_system.clone(), "");
-            found.extend(claimed(&root, name.object)?);
         }
     }
     Ok(found)
@@ -102,7 +100,7 @@ pub(crate) fn existing(fs: &Fs<'_>, id: &VolumeId) -> Result<Found> {
 
 /// Whether the subvolume of this name is another one than the ID means.
 pub(crate) fn is_replaced(fs: &Fs<'_>, id: &VolumeId) -> Result<bool> {
-    if id.incarnation.is_none() || !may_exist(id) {
+    if id.incarnation.is_none() {
         return Ok(false);
     }
     Ok(fs.subvolumes().info(&id.object)?.is_some_and(|present| !means(id, &present)))
@@ -138,7 +136,7 @@ impl Found {
         let Subvolume { size, path, .. } = self.subvolume;
         let new = || Entry::new(State::Whole, &fs.context.identity.tag, size.unwrap_or_default(), None);
         let entry = self.entry.unwrap_or_else(new);
-        if is_drawn(id) { entry } else { entry.with_path(Some(path)) }
+        if is_drawn(id) { entry } else { Entry { path: Some(path), ..entry } }
     }
 
     /// The path that clients of this volume mount. None for the tree of a snapshot: its clients mount the

@@ -61,11 +61,9 @@ fn of_cluster<T>(
 ) -> Result<Vec<(String, T)>> {
     let access = ClusterAccess::new(cluster, &Secrets::default())?;
     let mut found = Vec::new();
-    for file_system in context.file_systems(call, &access)?.iter() {
-        let root = context.at(call, access.clone(), file_system.clone(), "");
-        for (path, entry) in root.index().all()? {
-            let Some((group, object)) = path.split_once('/') else { continue };
-            found.extend(read(&root.in_group(group), object, &entry));
+    for root in context.roots(call, &access)? {
+        for (group, object, entry) in root.index().all()? {
+            found.extend(read(&root.in_group(&group), &object, &entry));
         }
     }
     Ok(found)

@@ -11,9 +11,8 @@ pub(crate) mod size;
 
 use crate::backend::ceph::domains::Wishes;
 use crate::backend::cephfs::context::{Context, Fs, is_drawn, may_exist};
-use crate::backend::cephfs::index::State;
+use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::parameters::Settings;
-use crate::backend::cephfs::publish::published;
 use crate::backend::cephfs::subvolumes::Subvolume;
 use crate::backend::cephfs::volumes::find::{Found, existing, find};
 
@@ -33,7 +32,7 @@ impl Volumes for Context {
         if id.incarnation.is_some() || is_drawn(id) {
             return Ok(Some(id.clone()));
         }
-        if !may_exist(id) {
+        if !may_exist(&id.place, &id.object) {
             return Ok(None);
         }
         self.within(call, (&id.place, secrets), |fs| Ok(find(fs, id)?.map(|found| found.volume(fs, id).id)))
@@ -55,7 +54,7 @@ impl Volumes for Context {
 
     fn delete(&self, call: &Call, deletion: &Deletion<'_>, _: RecordDeletion<'_>) -> Result<Deleted> {
         let id = deletion.id;
-        if !may_exist(id) {
+        if !may_exist(&id.place, &id.object) {
             return Ok(Deleted::Absent);
         }
         let deleted = self.within(call, (&id.place, deletion.secrets), |fs| {
@@ -65,20 +64,21 @@ impl Volumes for Context {
     }
 
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
-        if !may_exist(id) {
+        if !may_exist(&id.place, &id.object) {
             return Ok(None);
         }
         self.within(call, (&id.place, secrets), |fs| Ok(find(fs, id)?.map(|found| found.volume(fs, id))))
     }
 
     fn inspect(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
-        if !may_exist(id) {
+        if !may_exist(&id.place, &id.object) {
             return Ok(None);
         }
         self.within(call, (&id.place, secrets), |fs| {
             let Some(found) = find(fs, id)? else { return Ok(None) };
             let condition = Some(condition(fs, &found)?);
-            Ok(Some(Volume { published: published(fs, id)?, condition, ..found.volume(fs, id) }))
+            let nodes = fs.publications(&id.object)?.into_iter().map(|it| it.node);
+            Ok(Some(Volume { published: nodes.collect(), condition, ..found.volume(fs, id) }))
         })
     }
 
@@ -117,8 +117,7 @@ fn capacity(fs: &Fs<'_>, settings: &Settings, wishes: &Wishes) -> Result<Capacit
         true => fs.context.domains.room(&place::asked(fs, settings, wishes)?)?.available,
         false => {
             let pool = place::data_pool(fs, settings.layout.pool.as_deref().map(|pool| ("pool", pool)))?;
-            let space = fs.context.monitors.of(fs.call, &fs.registry.access).free_space(pool)?;
-            space.map_or(0, |space| space.available)
+            fs.door().free_space(pool)?.map_or(0, |space| space.available)
         }
     };
     Ok(Capacity { available, largest: size::LARGEST, smallest: 1 })
@@ -130,8 +129,7 @@ fn condition(fs: &Fs<'_>, found: &Found) -> Result<Condition> {
     if size.is_some_and(|size| *used >= size) {
         return Ok(Some(Reason::QuotaUsedUp.into()));
     }
-    let spaces = fs.context.monitors.of(fs.call, &fs.registry.access).free_spaces()?;
-    let is_full = spaces.get(data_pool).is_some_and(|space| space.full);
+    let is_full = fs.door().free_spaces()?.get(data_pool).is_some_and(|space| space.full);
     let detail = || format!("pool {data_pool:?} with its data is full: see `ceph df detail`");
     Ok(is_full.then(|| Fault::new(Reason::PoolFull, detail())))
 }
@@ -155,7 +153,7 @@ fn expand(fs: &Fs<'_>, id: &VolumeId, range: &SizeRange) -> Result<u64> {
         let path = fs.path(&id.object);
         // A deletion by another controller has written another entry since, which stays.
         if fs.index().get(&path)?.is_some_and(|now| now.state == State::Whole) {
-            fs.index().set(&path, &entry.with_size(size))?;
+            fs.index().set(&path, &Entry { size, ..entry })?;
         }
     }
     Ok(size)

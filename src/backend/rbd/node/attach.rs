@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::backend::ceph::PoolRef;
-use crate::backend::ceph::placement::end_own_publication;
+use crate::backend::ceph::placement::{self, end_own_publication};
 use crate::backend::rbd::context::Context;
 use crate::backend::rbd::image::layout::why_read_only;
 use crate::backend::rbd::names;
@@ -144,7 +144,9 @@ impl Node {
     /// Removes the records of the clients by which this node had the image mapped.
     fn forget_clients(&self, call: &Call, id: &VolumeId, image: &str, secrets: &Secrets) -> Result<()> {
         let known = self.confirmed.lock().remove(image);
-        if self.context.tool.usable().is_err() || self.context.serves(&id.place) != Served::Here {
+        if self.context.tool.usable().is_err()
+            || placement::serves(&self.context.clusters, &id.place) != Served::Here
+        {
             return Ok(());
         }
         let at = self.context.locate(&id.place, secrets);
