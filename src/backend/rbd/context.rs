@@ -16,7 +16,7 @@ use crate::backend::rbd::timing::Timing;
 use crate::backend::rbd::tool::{LockTarget, PoolOptions, PoolTool, RbdTool};
 use crate::backend::{BegunRenames, Served};
 use crate::clusters::Clusters;
-use crate::dispatch::{Call, ObjectLocks};
+use crate::dispatch::{Call, Held, ObjectLocks};
 use crate::error::{Kind, Result};
 use crate::ids::{Place, VolumeId};
 use crate::secrets::Secrets;
@@ -141,6 +141,17 @@ impl<'a> Pool<'a> {
     /// The same pool in another call.
     pub fn with_call(&self, call: &'a Call) -> Self {
         self.context.pool(call, self.at)
+    }
+
+    /// Waits for an internal image, temporary or retained, and locks it: in this daemon, one call or job at a
+    /// time works on each. No volume has the name of an internal image.
+    pub fn lock_internal(&self, name: &str) -> Result<Held> {
+        self.context.locks.lock(self.call, self.place().key(name).into())
+    }
+
+    /// Locks an internal image that is not locked; None if it is.
+    pub fn try_lock_internal(&self, name: &str) -> Result<Option<Held>> {
+        self.context.locks.try_lock(self.call, self.place().key(name).into())
     }
 
     /// This controller, when it deletes here. Its lock lasts until a removal that was started under it has

@@ -1,19 +1,17 @@
 //! Images: the volumes, and the images that cephlet makes of them for its own use.
 //!
 //! From the top: the operations on a volume (`place`, `create`, `delete`, `expand`, `qos`, `inspect`, `list`,
-//! `capacity`); how they are done (`clone`, `chain`, `layout`, `retain`, `unregister`); what all of them use
+//! `capacity`); how they are done (`clone`, `layout`, `retain`, `unregister`); what all of them use
 //! (`rename`, `remove`, `find`, `watchers`, `record`).
 
 pub(crate) mod capacity;
-pub(crate) mod chain;
 mod clone;
-mod clone_source;
+pub(crate) mod clone_source;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod expand;
 pub(crate) mod find;
 pub(crate) mod inspect;
-pub(crate) mod internal;
 pub(crate) mod layout;
 pub(crate) mod list;
 mod named;
@@ -55,7 +53,11 @@ impl Volumes for Context {
     }
 
     fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume> {
-        place::create(self, call, new)
+        let created = match &new.topology {
+            None => create::create(self, call, new),
+            Some(requirement) => place::create(self, call, (new, requirement)),
+        };
+        created.map_err(|error| error.context(format_args!("create volume {:?}", new.name)))
     }
 
     fn delete(

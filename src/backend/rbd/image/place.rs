@@ -1,5 +1,4 @@
-//! Where a volume is made: at the place that its request names, or at the place that topology chooses, which
-//! is claimed in the registry of names first.
+//! Making a volume at the place that topology chooses, which is claimed in the registry of names first.
 //!
 //! 1. look where this daemon has seen the volume; if it is there, it is the answer
 //! 2. choose a pool
@@ -14,8 +13,7 @@ use crate::backend::ceph::claim::{Description, Name, Share};
 use crate::backend::ceph::domains::{Asked, Choice, Wishes};
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::create;
-use crate::backend::rbd::image::layout;
-use crate::backend::rbd::image::spec::CreateSpec;
+use crate::backend::rbd::image::spec::{CreateSpec, settings};
 use crate::backend::rbd::parameters::Settings;
 use crate::backend::{NewVolume, Origin, Volume};
 use crate::csi::TopologyRequirement;
@@ -26,39 +24,29 @@ use crate::ids::{self, Place};
 /// How many times to ask for a claim that is another each time.
 const ATTEMPTS: usize = 4;
 
-/// Makes the volume, or finds the one that the same request made.
-pub(crate) fn create(context: &Context, call: &Call, new: &NewVolume) -> Result<Volume> {
-    let settings = Settings::parse(&new.parameters, &new.mutable_parameters);
-    let checked = settings.and_then(|settings| layout::check(&settings.layout, &new.capabilities));
-    let created = checked.and_then(|()| match &new.topology {
-        None => context
-            .locate(&new.place, &new.secrets)
-            .and_then(|at| create::create(&context.pool(call, &at), &CreateSpec::new(new, None)?)),
-        Some(requirement) => create_registered(context, call, (new, requirement)),
-    });
-    created.map_err(|error| error.context(format_args!("create volume {:?}", new.name)))
-}
-
 /// A volume whose name is registered, within a call.
 struct Registered<'a> {
     context: &'a Context,
     call: &'a Call,
     new: &'a NewVolume,
+    settings: &'a Settings,
     requirement: &'a TopologyRequirement,
     registry: &'a PoolRef,
     name: Name<'a>,
 }
 
-fn create_registered(
+/// Makes the volume, or finds the one that the same request made.
+pub(crate) fn create(
     context: &Context,
     call: &Call,
     (new, requirement): (&NewVolume, &TopologyRequirement),
 ) -> Result<Volume> {
+    let settings = &settings(new)?;
     let registry = context.locate(&new.place, &new.secrets)?;
     let (key, _) = ids::registration(&new.object)
         .ok_or_else(|| Error::internal(format!("{:?} is no name of a registered object", new.object)))?;
     let name = context.volume_name(call, &registry, key);
-    let this = Registered { context, call, new, requirement, registry: &registry, name };
+    let this = Registered { context, call, new, settings, requirement, registry: &registry, name };
     if let Some(volume) = this.find_known()? {
         return Ok(volume);
     }
@@ -66,7 +54,11 @@ fn create_registered(
         Found::Made(volume) => return Ok(*volume),
         Found::Claimed(choice, share) => (choice, share),
     };
-    let created = this.create_at(&choice).map_err(|error| this.name.give_back_after(&share, error))?;
+    let created = this.within(&choice, create::make).map_err(|error| {
+        // The chosen pool may be gone.
+        context.memory.domains.forget(&new.place.cluster);
+        this.name.give_back_after(&share, error)
+    })?;
     if !this.name.confirm(&share)? {
         return Err(Error::unavailable(format!(
             "it took so long that its name was claimed for another place than pool {:?}, where it is now: delete \
@@ -107,11 +99,10 @@ impl Registered<'_> {
 
     /// Chooses a pool: `pool`, if it fits.
     fn choose(&self, pool: Option<&str>) -> Result<Choice> {
-        let Self { context, call, new, .. } = self;
-        let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
+        let Self { context, call, settings, .. } = self;
         let wishes = Wishes::new(&context.identity.plugin, self.requirement);
         let registry = context.pool(call, self.registry);
-        let asked = asked(&registry, &settings, &wishes);
+        let asked = asked(&registry, settings, &wishes);
         let choice = context.memory.domains.choose(&asked, settings.access, pool)?;
         self.place(&choice.pool).fits(Some(&self.registry.pool))?;
         Ok(choice)
@@ -194,14 +185,7 @@ impl Registered<'_> {
 
     /// The same, no matter from where that pool can be reached.
     fn find_at(&self, claim: &Choice) -> Result<Option<Volume>> {
-        let new = NewVolume { place: self.place(&claim.pool), ..self.new.clone() };
-        let at = self.context.locate(&new.place, &new.secrets);
-        let found = at.and_then(|at| {
-            create::find_made(
-                &self.context.pool(self.call, &at),
-                &CreateSpec::new(&new, Some(&claim.placed))?,
-            )
-        });
+        let found = self.within(claim, create::find_made);
         found.map_err(|error| match is_unusable(&error) {
             true => error.context(format_args!(
                 "its name is claimed for pool {:?} (if that is gone for good, {})",
@@ -212,13 +196,15 @@ impl Registered<'_> {
         })
     }
 
-    fn create_at(&self, claim: &Choice) -> Result<Volume> {
-        let new = NewVolume { place: self.place(&claim.pool), ..self.new.clone() };
-        let at = self.context.locate(&new.place, &new.secrets)?;
-        let spec = CreateSpec::new(&new, Some(&claim.placed))?;
-        let created = create::create(&self.context.pool(self.call, &at), &spec);
-        // The chosen pool may be gone.
-        created.inspect_err(|_| self.context.memory.domains.forget(&new.place.cluster))
+    /// Works in the pool that is chosen.
+    fn within<T>(
+        &self,
+        choice: &Choice,
+        act: impl FnOnce(&Pool<'_>, &CreateSpec<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let new = NewVolume { place: self.place(&choice.pool), ..self.new.clone() };
+        let spec = CreateSpec::new(&new, self.settings.clone(), Some(&choice.placed));
+        self.context.within(self.call, (&new.place, &new.secrets), |pool| act(pool, &spec))
     }
 }
 

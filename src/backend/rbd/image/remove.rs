@@ -11,6 +11,7 @@
 
 use crate::backend::ceph::publication::deletion::Acquired;
 use crate::backend::rbd::context::Pool;
+use crate::backend::rbd::image::parent::check_parent_later;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, users};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed};
 use crate::error::{Error, Result};
@@ -23,7 +24,7 @@ pub(crate) fn is_large(info: &ImageInfo) -> bool {
     info.size > LARGE
 }
 
-/// Removes an image without snapshots, by its own name.
+/// Removes an image without snapshots, by its own name, and has its parent checked.
 pub(crate) fn remove_for_good(pool: &Pool<'_>, info: &ImageInfo) -> Result<Removed> {
     let ImageInfo { name, id, .. } = info;
     let is_trashed = pool.options()?.trashes_removed;
@@ -31,12 +32,15 @@ pub(crate) fn remove_for_good(pool: &Pool<'_>, info: &ImageInfo) -> Result<Remov
     if is_trashed && !users(pool, name, MayBeMirrored::as_said_by(info))?.is_empty() {
         return Ok(Removed::Watched);
     }
-    let removed = if is_large(info) { pool.remove_large(name)? } else { pool.remove(name)? };
-    match removed {
+    let removed = if is_large(info) { pool.remove_large(name) } else { pool.remove(name) };
+    let removed = removed.and_then(|removed| match removed {
         Removed::Gone if !is_trashed => Ok(Removed::Gone),
         Removed::Gone | Removed::Absent => purge_for_good(pool, id),
         refused @ (Removed::Watched | Removed::HasSnapshots) => Ok(refused),
-    }
+    });
+    // Also after a failure: the command may have been killed between the parent and the rest.
+    check_parent_later(pool, info);
+    removed
 }
 
 /// Removes from the trash an image whose name is gone.

@@ -10,14 +10,15 @@ use std::time::Duration;
 
 use crate::backend::ceph::publication::deletion::{Acquired, DeletionLock};
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::internal;
-use crate::backend::rbd::image::parent::{check_parent_later, check_retained_in};
+use crate::backend::rbd::image::parent::check_retained_in;
 use crate::backend::rbd::image::remove::{is_large, remove_for_good, remove_left_over};
-use crate::backend::rbd::image::rename::{Named, ensure_renamed, find_by_own_name};
+use crate::backend::rbd::image::rename::{ensure_renamed, find_by_own_name};
 use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
 use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::names::{self, OBJECT_KEY};
-use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed, RemovedByNumber, SnapshotInfo};
+use crate::backend::rbd::tool::{
+    ImageInfo, ImageRef, LockTarget, Removed, RemovedByNumber, Renamed, SnapshotInfo,
+};
 use crate::error::{Error, Result};
 use crate::jobs::{RETRY, Requeue};
 
@@ -52,12 +53,12 @@ pub(crate) fn retain(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> R
     // The name serves the image's snapshots, even one that is taken between the look and the rename.
     in_time.set_metadata(name, OBJECT_KEY, name)?;
     match ensure_renamed(&in_time, info, &retained)? {
-        Named::Done(_) => {
+        Renamed::Done => {
             check_retained_in(pool, id, Duration::ZERO);
             Ok(())
         }
-        Named::Absent => refuse_unless_gone(pool, info, &retained),
-        Named::Taken => Err(Error::precondition(format!(
+        Renamed::Absent => refuse_unless_gone(pool, info, &retained),
+        Renamed::Taken => Err(Error::precondition(format!(
             "the name {retained:?} that it would have until it is removed is taken: look at that image and \
              remove it"
         ))),
@@ -91,7 +92,7 @@ pub(crate) fn remove_retained(pool: &Pool<'_>, image: &str) -> Result<()> {
 /// One caller at a time looks and removes: the lock of a second one would make the header object anew after
 /// the first has removed the image, and a crash then would leave that object.
 pub(crate) fn check_retained(pool: &Pool<'_>, image: &str) -> Result<Checked> {
-    let _working = internal::lock(pool, &names::retained(image))?;
+    let _working = pool.lock_internal(&names::retained(image))?;
     match pool.info(ImageRef::Id(image))? {
         None => remove_headless(pool, &names::retained(image)).map(|()| Checked::Settled),
         Some(info) if !is_unneeded(pool, &info)? => Ok(Checked::Settled),
@@ -150,10 +151,8 @@ fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<Checked> {
         // The image was published to a node by that name.
         Acquired::Published(_) => return Ok(Checked::Busy),
     }
-    let removed = remove_snapshots(pool, info).and_then(|()| remove_for_good(pool, info));
-    // Also after a failure: the command may have been killed between the parent and the rest.
-    info.parent.iter().for_each(|parent| check_parent_later(pool, parent));
-    match removed? {
+    remove_snapshots(pool, info)?;
+    match remove_for_good(pool, info)? {
         Removed::Gone => {
             log::info!("{}: removed {}, a deleted volume that nothing needs any more", pool.at, info.name);
             Ok(Checked::Settled)

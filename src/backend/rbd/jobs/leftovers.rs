@@ -7,7 +7,6 @@ use crate::backend::Finding;
 use crate::backend::ceph::{ClusterAccess, PoolRef, examine};
 use crate::backend::finding::{COPY_LEFT, DELETED_STAYS};
 use crate::backend::rbd::context::{Context, Pool};
-use crate::backend::rbd::image::internal;
 use crate::backend::rbd::image::retain::{Checked, check_retained, is_unneeded};
 use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::jobs::sweep::{Swept, is_too_old_for_a_copy, remove_unfinished};
@@ -88,7 +87,7 @@ fn deleted_stays(
 
 /// The copies of this controller that it does not make now, and the old ones of others.
 fn copy_left(context: &Arc<Context>, pool: &Pool<'_>, (name, tag): (&str, &str)) -> Result<Option<Finding>> {
-    let Some(_not_being_made) = internal::try_lock(pool, name)? else { return Ok(None) };
+    let Some(_not_being_made) = pool.try_lock_internal(name)? else { return Ok(None) };
     let made = pool.info(ImageRef::Name(name))?.map(|info| info.created);
     if tag != pool.tag() && !made.is_some_and(|made| is_too_old_for_a_copy(pool, made)) {
         return Ok(None);
