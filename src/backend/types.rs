@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use serde::{Deserialize, Serialize};
+
 use crate::backend::{Condition, Replicated};
 use crate::csi::{Capability, Map, SizeRange, Source, TopologyRequirement};
 use crate::error::{Error, Result};
@@ -292,7 +294,8 @@ pub struct AttachedImage {
 pub type WriteDown<'a> = &'a dyn Fn(&AttachedImage) -> Result<()>;
 
 /// Who published a volume to this node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PublishedBy {
     /// A controller, which has to unpublish it.
     Controller,

@@ -10,10 +10,9 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 
-use super::text::{self, word};
-use crate::backend::ceph::locks::{LockHolder, LockRequest, LockTarget, LockTool, Locked};
+use crate::backend::ceph::locks::{LockHolder, LockRequest, LockTarget, LockTool, Locked, describe};
 use crate::clock;
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
@@ -21,6 +20,14 @@ use crate::ids::DELETER;
 
 /// The kind of its description.
 const KIND: &str = "deletion";
+
+/// What its description says.
+#[derive(Serialize, Deserialize)]
+struct Deletion {
+    /// The tag of the controller.
+    #[serde(default)]
+    controller: String,
+}
 
 /// A controller that deletes, within a call.
 pub(crate) struct Deleter<'a> {
@@ -82,7 +89,7 @@ impl Deleter<'_> {
     pub fn acquire(&self, target: LockTarget<'_>) -> Result<Acquired> {
         let request = LockRequest {
             cookie: DELETER.into(),
-            description: text::write(KIND, json!({ "controller": self.tag })),
+            description: describe(KIND, &Deletion { controller: self.tag.to_string() }),
             shared: None,
             seconds: Some(self.times.lifetime.as_secs()),
         };
@@ -139,8 +146,8 @@ impl Deleter<'_> {
 
 /// The controller that holds a lock to remove or change something; None for a lock with another purpose.
 fn controller(holder: &LockHolder) -> Result<Option<String>> {
-    let said = text::read(holder, KIND)?;
-    Ok(said.filter(|_| holder.cookie == DELETER).map(|said| word(&said, "controller").to_string()))
+    let said = holder.says::<Deletion>(KIND)?;
+    Ok(said.filter(|_| holder.cookie == DELETER).map(|said| said.controller))
 }
 
 /// The refusal to delete what is published to nodes.
