@@ -16,7 +16,6 @@ pub(crate) mod objects;
 pub(crate) mod placement;
 pub(crate) mod publication;
 pub(crate) mod reach;
-pub(crate) mod removed;
 pub mod session;
 
 use std::sync::Arc;

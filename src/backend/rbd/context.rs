@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::backend::ceph::claim::Name;
 use crate::backend::ceph::locations::Question;
 use crate::backend::ceph::publication::deletion::{Deleter, DeletionTimes};
-use crate::backend::ceph::{PoolRef, placement, removed};
+use crate::backend::ceph::{PoolRef, placement};
 use crate::backend::rbd::jobs::Jobs;
 use crate::backend::rbd::memory::Memory;
 use crate::backend::rbd::names::NAME;
@@ -180,9 +180,9 @@ impl<'a> Pool<'a> {
         Ok(read)
     }
 
-    /// Whether everything in this pool is gone, because the pool was removed ([`removed`]).
+    /// Whether everything in this pool is gone, because the pool was removed ([`placement`]).
     pub fn is_removed(&self) -> Result<bool> {
-        removed::is_removed(&*self.context.tool, self.call, self.at)
+        self.at.is_removed(&*self.context.tool, self.call)
     }
 
     /// The same, for `what`, which is to be removed there. The pool's removal is logged.
