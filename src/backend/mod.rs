@@ -77,7 +77,9 @@ pub trait Backend: Send + Sync {
     }
 
     /// The topology segments of this node; None if volumes are reachable from everywhere.
-    fn topology(&self) -> Option<Map>;
+    fn topology(&self) -> Option<Map> {
+        None
+    }
 
     /// Where a volume of this request would live. Refuses unknown parameters and unreachable topologies.
     fn place(&self, request: &PlacementRequest<'_>) -> Result<Placement>;

@@ -51,7 +51,7 @@ use super::{
 use crate::backend::ceph::domains::Wishes;
 use crate::backend::ceph::{Programs, reach};
 use crate::clusters::Clusters;
-use crate::csi::{Access, Capability, Map};
+use crate::csi::{Access, Capability};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::Runner;
@@ -116,10 +116,6 @@ impl Backend for CephFs {
 
     fn examine(&self) -> Vec<Finding> {
         examine::examine(&self.context)
-    }
-
-    fn topology(&self) -> Option<Map> {
-        None
     }
 
     fn place(&self, request: &PlacementRequest<'_>) -> Result<Placement> {

@@ -40,10 +40,10 @@ pub(crate) mod tests;
 pub use self::context::Identity;
 pub use self::parameters::{LIMITS, PARAMETERS};
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use self::context::Context;
-use self::jobs::{Jobs, leftovers, run, sweep};
+use self::jobs::{Job, Jobs, leftovers, run, sweep};
 use self::memory::Memory;
 use self::names::NAME;
 use self::node::Mapper;
@@ -59,7 +59,7 @@ use crate::backend::ceph::domains::Wishes;
 use crate::backend::ceph::reach;
 use crate::backend::parameters::check_file_system;
 use crate::clusters::Clusters;
-use crate::csi::{Access, Capability, Map};
+use crate::csi::{Access, Capability};
 use crate::dispatch::{Call, ObjectLocks};
 use crate::error::{Error, Result};
 use crate::ids::Place;
@@ -91,20 +91,22 @@ impl Rbd {
         (identity, fences, timing): (Identity, bool, Timing),
         (queue, locks, renames): (Arc<JobQueue>, Arc<dyn ObjectLocks>, Arc<dyn BegunRenames>),
     ) -> Self {
-        let context = Arc::new(Context {
-            clusters,
-            tool,
-            identity,
-            timing,
-            memory: Memory::default(),
-            jobs: Jobs::new(queue),
-            locks,
-            renames,
-            fences,
-        });
         // The queue must not keep the context alive.
-        let weak = Arc::downgrade(&context);
-        context.jobs.run_by(move |call, job| run::run_for(&weak, call, job));
+        let context = Arc::new_cyclic(|weak| {
+            let weak = Weak::clone(weak);
+            let runner = Arc::new(move |call: &Call, job: &mut Job| run::run_for(&weak, call, job));
+            Context {
+                clusters,
+                tool,
+                identity,
+                timing,
+                memory: Memory::default(),
+                jobs: Jobs { queue, runner },
+                locks,
+                renames,
+                fences,
+            }
+        });
         let node = Node::new(Arc::clone(&context), mapper);
         Self { context, node }
     }
@@ -142,10 +144,6 @@ impl Backend for Rbd {
 
     fn examine(&self) -> Vec<Finding> {
         leftovers::examine(&self.context)
-    }
-
-    fn topology(&self) -> Option<Map> {
-        None
     }
 
     fn place(&self, request: &PlacementRequest<'_>) -> Result<Placement> {

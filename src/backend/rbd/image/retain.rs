@@ -22,24 +22,8 @@ use crate::backend::rbd::tool::{
 use crate::error::{Error, Result};
 use crate::jobs::{RETRY, Requeue};
 
-/// The outcome of a look at a retained image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Checked {
-    /// It is gone, or still needed.
-    Settled,
-    /// Nothing needs it, but it cannot be removed yet.
-    Busy,
-}
-
-impl Checked {
-    /// When a job looks again.
-    pub fn next(self) -> Requeue {
-        match self {
-            Self::Settled => Requeue::Never,
-            Self::Busy => Requeue::After(RETRY),
-        }
-    }
-}
+/// Nothing needs the image, but it cannot be removed yet.
+const BUSY: Requeue = Requeue::After(RETRY);
 
 /// Gives an image the name of a retained one. The caller holds its deletion lock, which is not given back: it
 /// is removed with the image, or expires.
@@ -80,36 +64,36 @@ fn refuse_unless_gone(pool: &Pool<'_>, info: &ImageInfo, retained: &str) -> Resu
 
 /// Called when an image has lost a snapshot: removes it if it is retained and nothing needs it any more.
 pub(crate) fn remove_retained(pool: &Pool<'_>, image: &str) -> Result<()> {
-    if check_retained(pool, image)? == Checked::Busy {
-        check_retained_in(pool, image, RETRY);
+    if let Requeue::After(pause) = check_retained(pool, image)? {
+        check_retained_in(pool, image, pause);
     }
     Ok(())
 }
 
 /// Removes an image, or the rest of one, if it is retained and nothing needs it. A large image gets a job of
-/// its own, so no small one waits for it.
+/// its own, so no small one waits for it. Returns when to look again.
 ///
 /// One caller at a time looks and removes: the lock of a second one would make the header object anew after
 /// the first has removed the image, and a crash then would leave that object.
-pub(crate) fn check_retained(pool: &Pool<'_>, image: &str) -> Result<Checked> {
+pub(crate) fn check_retained(pool: &Pool<'_>, image: &str) -> Result<Requeue> {
     let _working = pool.lock_internal(&names::retained(image))?;
     match pool.info(ImageRef::Id(image))? {
-        None => remove_headless(pool, &names::retained(image)).map(|()| Checked::Settled),
-        Some(info) if !is_unneeded(pool, &info)? => Ok(Checked::Settled),
+        None => remove_headless(pool, &names::retained(image)).map(|()| Requeue::Never),
+        Some(info) if !is_unneeded(pool, &info)? => Ok(Requeue::Never),
         Some(info) if is_large(&info) => {
             let (at, image) = (pool.at.clone(), image.to_string());
             pool.context.jobs.add_now(Job::RemoveLarge { at, image });
-            Ok(Checked::Settled)
+            Ok(Requeue::Never)
         }
         Some(info) => remove_unneeded(pool, &info),
     }
 }
 
 /// Removes a retained image of any size if nothing needs it.
-pub(crate) fn remove_large(pool: &Pool<'_>, image: &str) -> Result<Checked> {
+pub(crate) fn remove_large(pool: &Pool<'_>, image: &str) -> Result<Requeue> {
     match pool.info(ImageRef::Id(image))? {
         Some(info) if is_unneeded(pool, &info)? => remove_unneeded(pool, &info),
-        _ => Ok(Checked::Settled),
+        _ => Ok(Requeue::Never),
     }
 }
 
@@ -139,7 +123,7 @@ pub(crate) fn is_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
 }
 
 /// Removes a retained image that nothing needs.
-fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<Checked> {
+fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<Requeue> {
     // The volume's name may still open the image if the rename was killed. No node may be given the image by
     // that name, and `rbd rm` would leave the name behind, taken by no image.
     if let Some(former) = pool.metadata(&info.name, OBJECT_KEY)? {
@@ -149,21 +133,21 @@ fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<Checked> {
         // Another controller's lock keeps nodes out as well, and two may remove the image at once.
         Acquired::Locked(_) | Acquired::HeldElsewhere => {}
         // The image was published to a node by that name.
-        Acquired::Published(_) => return Ok(Checked::Busy),
+        Acquired::Published(_) => return Ok(BUSY),
     }
     remove_snapshots(pool, info)?;
     match remove_for_good(pool, info)? {
         Removed::Gone => {
             log::info!("{}: removed {}, a deleted volume that nothing needs any more", pool.at, info.name);
-            Ok(Checked::Settled)
+            Ok(Requeue::Never)
         }
         Removed::Absent => {
             // Another controller removed it first, and the lock may have made an object without an image.
             pool.remove_lockable(LockTarget::Header(&info.id))?;
-            Ok(Checked::Settled)
+            Ok(Requeue::Never)
         }
-        Removed::HasSnapshots => Ok(Checked::Settled),
-        Removed::Watched => Ok(Checked::Busy),
+        Removed::HasSnapshots => Ok(Requeue::Never),
+        Removed::Watched => Ok(BUSY),
     }
 }
 
