@@ -195,12 +195,13 @@ impl ImageInfo {
     }
 }
 
-/// The snapshot that a clone still reads from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The snapshot that a clone still reads from, as `rbd` prints it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Parent {
     /// The pool of the parent.
     pub pool: String,
     /// Its namespace.
+    #[serde(rename = "pool_namespace", default)]
     pub namespace: String,
     /// The parent's name.
     pub image: String,
@@ -209,6 +210,7 @@ pub struct Parent {
     /// The snapshot's name; random digits once the snapshot is in its image's trash.
     pub snapshot: String,
     /// The parent is in the trash; lists do not tell it.
+    #[serde(rename = "trash", default)]
     pub in_trash: bool,
 }
 

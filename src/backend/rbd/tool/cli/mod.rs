@@ -90,14 +90,6 @@ impl PoolCommands<'_> {
     }
 }
 
-/// An image as options.
-fn source(at: &PoolRef, name: &str) -> Result<impl Iterator<Item = String>> {
-    let namespace = Some(&at.namespace).filter(|namespace| !namespace.is_empty());
-    let namespace = namespace.map(|namespace| format!("--namespace={namespace}"));
-    let image = format!("--image={}", plain(name)?);
-    Ok([format!("--pool={}", at.pool)].into_iter().chain(namespace).chain([image]))
-}
-
 /// Where an image is made or moved to, as options.
 fn destination(at: &PoolRef, name: &str) -> Result<impl Iterator<Item = String>> {
     let namespace = Some(&at.namespace).filter(|namespace| !namespace.is_empty());
