@@ -24,7 +24,9 @@ use crate::backend::ceph::publication::deletion::{Acquired, DeletionLock, is_pub
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{find_volume, refuse_absent_in_resync};
 use crate::backend::rbd::image::parent::check_parent_later;
-use crate::backend::rbd::image::remove::{insist, interrupted, is_large, remove_bare_name, remove_for_good};
+use crate::backend::rbd::image::remove::{
+    exists_or_no_header, insist, interrupted, is_large, remove_bare_name, remove_for_good,
+};
 use crate::backend::rbd::image::rename::find_by_own_name;
 use crate::backend::rbd::image::retain::{refuse_needed, retain};
 use crate::backend::rbd::image::unregister::Registered;
@@ -304,9 +306,8 @@ fn refuse_whole(pool: &Pool<'_>, name: &str, image: &str) -> Result<()> {
 
 /// Refuses a volume that is published, unless it is gone and the lock was taken too late.
 fn refuse_published(pool: &Pool<'_>, id: &VolumeId, image: &str, nodes: &[LockHolder]) -> Result<()> {
-    let exists = find_volume(pool, id)?.is_some() || pool.info(ImageRef::Id(image))?.is_some();
-    if !exists {
-        return pool.remove_lockable(LockTarget::Header(image));
+    match find_volume(pool, id)?.is_some() || exists_or_no_header(pool, image)? {
+        true => Err(is_published(nodes)),
+        false => Ok(()),
     }
-    Err(is_published(nodes))
 }

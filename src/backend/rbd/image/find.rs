@@ -105,11 +105,11 @@ pub(crate) fn with_record_in_making(pool: &Pool<'_>, key: &str, info: ImageInfo)
     Ok(found.unwrap_or(ImageWithRecord { info, record: None }))
 }
 
-/// An image of which only the id is known.
-pub(crate) fn unknown(id: &VolumeId, image: String) -> ImageInfo {
+/// An image of which only its name and its id are known.
+pub(crate) fn unknown(name: &str, id: &str) -> ImageInfo {
     ImageInfo {
-        name: id.object.clone(),
-        id: image,
+        name: name.to_string(),
+        id: id.to_string(),
         size: 0,
         largest: LARGEST,
         snapshots: 0,

@@ -2,15 +2,13 @@
 //! queries than a page needs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::UNIX_EPOCH;
 
 use crate::backend::rbd::context::{Context, Pool};
-use crate::backend::rbd::image::find::{ImageWithRecord, with_record};
+use crate::backend::rbd::image::find::{ImageWithRecord, unknown, with_record};
 use crate::backend::rbd::mirror::roles;
 use crate::backend::rbd::names;
 use crate::backend::rbd::snapshot::find::volume_of;
 use crate::backend::rbd::tool::{ImageInfo, ListedImage, Parent};
-use crate::backend::size::LARGEST;
 use crate::backend::{Page, Replicated, Unlisted, Volume};
 use crate::csi::Source;
 use crate::dispatch::Call;
@@ -126,17 +124,8 @@ fn page(entries: Vec<Volume>, is_more: bool) -> Page<Volume> {
 
 /// The info of an image, as far as a list shows it.
 fn info(entry: &ListedImage) -> ImageInfo {
-    ImageInfo {
-        name: entry.name.clone(),
-        id: entry.id.clone(),
-        size: entry.size,
-        largest: LARGEST,
-        snapshots: entry.snapshots.len() as u64,
-        features: BTreeSet::new(),
-        created: UNIX_EPOCH,
-        parent: entry.parent.clone(),
-        mirroring: None,
-    }
+    let (snapshots, parent) = (entry.snapshots.len() as u64, entry.parent.clone());
+    ImageInfo { size: entry.size, snapshots, parent, ..unknown(&entry.name, &entry.id) }
 }
 
 /// The source of a volume whose record is not known, as far as the list shows it: the snapshot, while it

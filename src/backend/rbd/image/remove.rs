@@ -90,6 +90,16 @@ pub(crate) fn remove_bare_name(pool: &Pool<'_>, name: &str) -> Result<()> {
     removed.and(released)
 }
 
+/// Whether the image of this id exists. If not, removes the object that a lock may have left behind as its
+/// header, since the image was deleted meanwhile: ids are never reused, so it stays absent.
+pub(crate) fn exists_or_no_header(pool: &Pool<'_>, image: &str) -> Result<bool> {
+    let exists = pool.info(ImageRef::Id(image))?.is_some();
+    if !exists {
+        pool.remove_lockable(LockTarget::Header(image))?;
+    }
+    Ok(exists)
+}
+
 /// Removes an image, and tries again as long as a client watches it: for half a minute the cluster counts a
 /// killed client as alive, and a killed `rbd rm` was such a client.
 pub(crate) fn insist(

@@ -2,7 +2,6 @@
 
 pub(crate) mod context;
 pub(crate) mod fence;
-mod stray;
 pub(crate) mod to_node;
 pub(crate) mod unpublish;
 

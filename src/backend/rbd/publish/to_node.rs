@@ -12,11 +12,11 @@ use crate::backend::ceph::publication::{NodePublication, PublicationLock, Stage,
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{existing_volume, with_record};
 use crate::backend::rbd::image::layout::why_read_only;
+use crate::backend::rbd::image::remove::exists_or_no_header;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, addresses, await_dead, staying_watchers, users};
 use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::publish::context::PublishContext;
 use crate::backend::rbd::publish::fence::{Owner, shut_out_dead_owner, shut_out_ended};
-use crate::backend::rbd::publish::stray::{Stray, remove_stray};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Watcher};
 use crate::backend::{self, PublishedBy};
 use crate::clock;
@@ -191,7 +191,7 @@ impl Attempt<'_> {
         match pool.info(ImageRef::Name(&id.object))? {
             Some(info) if info.id == *image => Ok(info),
             _ => {
-                if remove_stray(pool, image)? == Stray::ImageExists {
+                if exists_or_no_header(pool, image)? {
                     self.release(stage)?;
                 }
                 pool.memory().records.forget(&pool.key_of(id));

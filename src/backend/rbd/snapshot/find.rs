@@ -34,7 +34,7 @@ pub(crate) fn topology(pool: &Pool<'_>, source: &VolumeId, image: &str) -> Resul
     let key = pool.key_of(source);
     let record = match ids::registration(&source.object) {
         None => pool.memory().records.get(&key, image),
-        Some(_) => match with_record(pool, &key, unknown(source, image.to_string())) {
+        Some(_) => match with_record(pool, &key, unknown(&source.object, image)) {
             // An unreadable record does not hide the snapshot.
             Err(error) if error.kind() == Kind::Internal => {
                 log::warn!("{error}");
