@@ -54,6 +54,17 @@ impl Layout {
     }
 }
 
+/// Features that a new image can be asked for, each with its bit (`RBD_FEATURE_…`, librbd/features.h). The
+/// others follow from the layout.
+pub const FEATURES: [(&str, u64); 6] = [
+    ("layering", 1 << 0),
+    ("exclusive-lock", 1 << 2),
+    ("object-map", 1 << 3),
+    ("fast-diff", 1 << 4),
+    ("deep-flatten", 1 << 5),
+    ("journaling", 1 << 6),
+];
+
 /// The feature of an image that keeps account of its objects.
 pub const OBJECT_MAP: &str = "object-map";
 

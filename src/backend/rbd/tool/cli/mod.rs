@@ -62,12 +62,6 @@ pub(super) struct PoolCommands<'a> {
     at: &'a PoolRef,
 }
 
-impl fmt::Debug for CommandTool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CommandTool")
-    }
-}
-
 /// How long it takes to end a command that has used up its time.
 const KILL: Duration = Duration::from_secs(5);
 
