@@ -63,7 +63,7 @@ use crate::csi::{Access, Capability};
 use crate::dispatch::{Call, ObjectLocks};
 use crate::error::{Error, Result};
 use crate::ids::Place;
-use crate::jobs::JobQueue;
+use crate::jobs::{JobQueue, Requeue};
 
 /// Volumes in Ceph clusters.
 pub struct Rbd {
@@ -94,7 +94,10 @@ impl Rbd {
         // The queue must not keep the context alive.
         let context = Arc::new_cyclic(|weak| {
             let weak = Weak::clone(weak);
-            let runner = Arc::new(move |call: &Call, job: &mut Job| run::run_for(&weak, call, job));
+            let runner = Arc::new(move |call: &Call, job: &mut Job| match weak.upgrade() {
+                Some(context) => run::run(&context, call, job),
+                None => Ok(Requeue::Never),
+            });
             Context {
                 clusters,
                 tool,

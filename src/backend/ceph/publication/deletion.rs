@@ -152,9 +152,14 @@ fn controller(holder: &LockHolder) -> Result<Option<String>> {
 
 /// The refusal to delete what is published to nodes.
 pub(crate) fn is_published(holders: &[LockHolder]) -> Error {
-    let names: Vec<String> = holders.iter().map(|holder| format!("{:?}", holder.cookie)).collect();
+    let nodes = nodes(holders);
     Error::precondition(format!(
-        "it is published to {}: unpublish it with ControllerUnpublishVolume first",
-        names.join(", ")
+        "it is published to {nodes}: unpublish it with ControllerUnpublishVolume first"
     ))
+}
+
+/// The nodes that have these locks, for messages.
+pub(crate) fn nodes(holders: &[LockHolder]) -> String {
+    let nodes: Vec<String> = holders.iter().map(|holder| format!("{:?}", holder.cookie)).collect();
+    nodes.join(", ")
 }

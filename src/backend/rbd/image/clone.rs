@@ -212,10 +212,11 @@ fn flatten(pool: &Pool<'_>, copy: &ImageInfo, why: &str) -> Result<()> {
 
 /// Resets what the copy has inherited of its source's replication: the copy is not replicated.
 fn forget_replication(pool: &Pool<'_>, copy: &str, inherited: &BTreeMap<String, String>) -> Result<()> {
-    let none =
-        [(REPLICATION_KEY, ReplicationTerms::new(None).text()?), (DEMOTED_KEY, NEVER_DEMOTED.to_string())];
-    for (key, none) in none.iter().filter(|(key, none)| inherited.get(*key).is_some_and(|it| it != none)) {
-        pool.set_metadata(copy, key, none)?;
+    let no_terms = ReplicationTerms::new(None).text()?;
+    for (key, none) in [(REPLICATION_KEY, no_terms.as_str()), (DEMOTED_KEY, NEVER_DEMOTED)] {
+        if inherited.get(key).is_some_and(|it| it != none) {
+            pool.set_metadata(copy, key, none)?;
+        }
     }
     Ok(())
 }

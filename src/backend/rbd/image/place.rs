@@ -153,13 +153,13 @@ impl Registered<'_> {
 
     fn share(&self, choice: &Choice) -> Result<Option<Share>> {
         let description = Description::new(&self.new.name, choice.placed.clone());
-        self.name.claim(&choice.pool, &description).map_err(|error| self.not_registered(error))
-    }
-
-    fn not_registered(&self, error: Error) -> Error {
-        let registry = &self.new.place.pool;
-        error
-            .context(format_args!("register its name in pool {registry:?} (`registry` in the clusters file)"))
+        let share = self.name.claim(&choice.pool, &description);
+        share.map_err(|error| {
+            let registry = &self.new.place.pool;
+            error.context(format_args!(
+                "register its name in pool {registry:?} (`registry` in the clusters file)"
+            ))
+        })
     }
 
     fn remember(&self, choice: Choice) {

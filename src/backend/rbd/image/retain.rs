@@ -76,9 +76,13 @@ pub(crate) fn remove_retained(pool: &Pool<'_>, image: &str) -> Result<()> {
 /// One caller at a time looks and removes: the lock of a second one would make the header object anew after
 /// the first has removed the image, and a crash then would leave that object.
 pub(crate) fn check_retained(pool: &Pool<'_>, image: &str) -> Result<Requeue> {
-    let _working = pool.lock_internal(&names::retained(image))?;
+    let retained = names::retained(image);
+    let _working = pool.lock_internal(&retained)?;
     match pool.info(ImageRef::Id(image))? {
-        None => remove_headless(pool, &names::retained(image)).map(|()| Requeue::Never),
+        // The rest of a removal that was killed at its end: an entry in the trash without a header. If an
+        // image of another id has the name, it is an operator's that was renamed by mistake.
+        None if pool.info(ImageRef::Name(&retained))?.is_some() => Ok(Requeue::Never),
+        None => remove_left_over(pool, &retained).map(|_| Requeue::Never),
         Some(info) if !is_unneeded(pool, &info)? => Ok(Requeue::Never),
         Some(info) if is_large(&info) => {
             let (at, image) = (pool.at.clone(), image.to_string());
@@ -94,15 +98,6 @@ pub(crate) fn remove_large(pool: &Pool<'_>, image: &str) -> Result<Requeue> {
     match pool.info(ImageRef::Id(image))? {
         Some(info) if is_unneeded(pool, &info)? => remove_unneeded(pool, &info),
         _ => Ok(Requeue::Never),
-    }
-}
-
-/// Removes the rest of a removal that was killed at its end: an entry in the trash without a header. If an
-/// image of another id has the name, it is an operator's that was renamed by mistake.
-fn remove_headless(pool: &Pool<'_>, name: &str) -> Result<()> {
-    match pool.info(ImageRef::Name(name))? {
-        Some(_) => Ok(()),
-        None => remove_left_over(pool, name).map(drop),
     }
 }
 

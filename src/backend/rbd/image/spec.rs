@@ -15,6 +15,7 @@ use crate::backend::rbd::tool::ImageInfo;
 use crate::backend::size::{BLOCK, Bounds};
 use crate::csi::Capability;
 use crate::error::{Error, Result};
+use crate::ids::Place;
 
 /// A request for a volume, with its parameters parsed.
 #[derive(Debug)]
@@ -115,14 +116,27 @@ pub(crate) fn answer_from(
     let mut found = with_record_in_making(pool, &spec.key(), info)?;
     let info = &found.info;
     match &found.record {
-        Some(present) => refuse_difference(pool, new, present, info)?,
+        Some(present) => {
+            let canonical = |place: &Place| pool.context.canonical(place);
+            if let Some(difference) = present.asked.difference(new, info.size, &canonical) {
+                return Err(Error::already_exists(format!(
+                    "a volume for {:?} exists already as image {} of pool {:?}, but {difference}",
+                    new.name, info.name, new.place.pool
+                )));
+            }
+        }
         None if new.source.is_some() => {
             return Err(Error::already_exists(format!(
                 "image {:?} exists, was not made by cephlet and is no copy of the source: choose another name",
                 new.object
             )));
         }
-        None if !new.size.admits(info.size) => return Err(size_differs(new, info.size)),
+        None if !new.size.admits(info.size) => {
+            return Err(Error::already_exists(format!(
+                "image {:?} exists already and has {} bytes, which is not within {} to {} (0 is no limit)",
+                new.object, info.size, new.size.required, new.size.limit
+            )));
+        }
         None => {
             // The record is the last: an image that has it is whole.
             for (key, value) in spec.metadata()?.iter().rev() {
@@ -133,21 +147,4 @@ pub(crate) fn answer_from(
         }
     }
     Ok(found)
-}
-
-fn refuse_difference(pool: &Pool<'_>, new: &NewVolume, present: &Record, info: &ImageInfo) -> Result<()> {
-    match present.asked.difference(new, info.size, &|place| pool.context.canonical(place)) {
-        None => Ok(()),
-        Some(difference) => Err(Error::already_exists(format!(
-            "a volume for {:?} exists already as image {} of pool {:?}, but {difference}",
-            new.name, info.name, new.place.pool
-        ))),
-    }
-}
-
-fn size_differs(new: &NewVolume, size: u64) -> Error {
-    Error::already_exists(format!(
-        "image {:?} exists already and has {size} bytes, which is not within {} to {} (0 is no limit)",
-        new.object, new.size.required, new.size.limit
-    ))
 }

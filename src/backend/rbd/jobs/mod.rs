@@ -18,8 +18,6 @@ use crate::dispatch::Call;
 use crate::error::Result;
 use crate::jobs::{JobQueue, Requeue};
 
-const NOW: Duration = Duration::ZERO;
-
 /// Something to do.
 #[derive(Clone, Debug)]
 pub(crate) enum Job {
@@ -68,7 +66,7 @@ impl Jobs {
 
     /// Adds a job that is due now.
     pub fn add_now(&self, job: Job) {
-        self.add(NOW, job);
+        self.add(Duration::ZERO, job);
     }
 }
 

@@ -1,7 +1,5 @@
 //! Doing the jobs.
 
-use std::sync::Weak;
-
 use crate::backend::rbd::context::Context;
 use crate::backend::rbd::image::retain::{check_retained, remove_large};
 use crate::backend::rbd::jobs::Job;
@@ -11,14 +9,6 @@ use crate::backend::rbd::jobs::sweep::{
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::jobs::Requeue;
-
-/// Does a job of a backend, unless the backend is gone.
-pub(crate) fn run_for(context: &Weak<Context>, call: &Call, job: &mut Job) -> Result<Requeue> {
-    match context.upgrade() {
-        Some(context) => run(&context, call, job),
-        None => Ok(Requeue::Never),
-    }
-}
 
 /// Does a job.
 pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Requeue> {

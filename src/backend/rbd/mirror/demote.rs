@@ -17,9 +17,10 @@
 use super::begin;
 use super::newest::{Newest, is_followed};
 use super::role::mirroring;
-use super::users::{nodes, published, while_unpublished};
+use super::users::{published, while_unpublished};
 use crate::backend::MirroringMode;
 use crate::backend::ceph::publication::WHILE_ASKING;
+use crate::backend::ceph::publication::deletion::nodes;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::image::watchers::{MayBeMirrored, in_use, staying_watchers};

@@ -6,8 +6,7 @@
 
 use super::begin;
 use super::role::{mirroring, refuse_between_roles};
-use super::schedule::ensure_schedule;
-use super::terms::{self, Terms};
+use super::terms::{self, Terms, ensure_schedule};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::{existing_volume, with_record};

@@ -17,8 +17,7 @@
 use super::begin;
 use super::resync::withdraw_wishes;
 use super::role::mirroring;
-use super::schedule::ensure_schedule;
-use super::terms;
+use super::terms::{self, ensure_schedule};
 use super::users::{published, while_unpublished};
 use super::way::{Attempt, BROKEN_OFF, Way, await_end_of_command};
 use crate::backend::rbd::context::Pool;

@@ -47,25 +47,17 @@ pub(crate) fn topology(pool: &Pool<'_>, source: &VolumeId, image: &str) -> Resul
     Ok(placed.map(|placed| placed.domains.accessible(pool.plugin())).unwrap_or_default())
 }
 
-/// The volume that an image is, or was before it was deleted.
+/// The volume that an image is, or was before it was deleted: a retained image has another name.
 pub(crate) fn volume_of(pool: &Pool<'_>, image: &str, id: &str) -> Result<VolumeId> {
-    let former = match names::id_of_retained(image) {
-        Some(_) => former_name(pool, image, id)?,
-        None => None,
-    };
-    let object = former.unwrap_or_else(|| image.to_string());
-    Ok(VolumeId { place: pool.place(), object, incarnation: Some(id.to_string()) })
-}
-
-/// The name that a retained image had as a volume.
-fn former_name(pool: &Pool<'_>, image: &str, id: &str) -> Result<Option<String>> {
+    let volume = |object: String| VolumeId { place: pool.place(), object, incarnation: Some(id.to_string()) };
     let cache = &pool.memory().former_names;
+    if names::id_of_retained(image).is_none() {
+        return Ok(volume(image.to_string()));
+    }
     if let Some(name) = cache.get(&id.to_string()) {
-        return Ok(Some(name));
+        return Ok(volume(name));
     }
-    let name = pool.metadata(image, OBJECT_KEY)?;
-    if let Some(name) = &name {
-        cache.remember(id.to_string(), name.clone());
-    }
-    Ok(name)
+    let Some(name) = pool.metadata(image, OBJECT_KEY)? else { return Ok(volume(image.to_string())) };
+    cache.remember(id.to_string(), name.clone());
+    Ok(volume(name))
 }
