@@ -6,8 +6,8 @@
 
 use std::fmt;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::backend::ceph::PoolRef;
@@ -34,17 +34,20 @@ pub(crate) fn describe(kind: &str, said: &impl Serialize) -> String {
 }
 
 /// A lock holder, as the cluster reports it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct LockHolder {
     /// As it was taken.
     pub cookie: String,
     /// As it was taken.
     pub description: String,
     /// The tag under which it is shared; None if it is exclusive.
+    #[serde(skip)]
     pub shared: Option<String>,
     /// The client that took it, which is needed to break it.
+    #[serde(rename = "name")]
     pub client: String,
     /// The address of that client.
+    #[serde(rename = "addr")]
     pub address: String,
 }
 

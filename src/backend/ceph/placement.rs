@@ -213,7 +213,10 @@ pub(crate) fn states_of_removed(
     };
     let state = |(cluster, pool): (Arc<Cluster>, String)| {
         let name = cluster.name.clone();
-        let state = match is_there(tool, call, cluster, &pool) {
+        let is_there = ClusterAccess::new(cluster, &Secrets::default()).and_then(|access| {
+            tool.has_pool(call, &PoolRef { access, pool: pool.clone(), namespace: String::new() })
+        });
+        let state = match is_there {
             Ok(true) => String::from(IS_THERE),
             Ok(false) => String::from("is not there: what was in it counts as deleted"),
             Err(error) => format!("not known: {error}"),
@@ -221,11 +224,6 @@ pub(crate) fn states_of_removed(
         [name, pool, state]
     };
     clusters.all().into_iter().flat_map(pools).map(state).collect()
-}
-
-fn is_there(tool: &dyn ClusterTool, call: &Call, cluster: Arc<Cluster>, pool: &str) -> Result<bool> {
-    let access = ClusterAccess::new(cluster, &Secrets::default())?;
-    tool.has_pool(call, &PoolRef { access, pool: pool.to_string(), namespace: String::new() })
 }
 
 #[cfg(test)]

@@ -39,6 +39,7 @@ pub(crate) mod tests;
 
 pub use self::context::Identity;
 pub use self::parameters::{LIMITS, PARAMETERS};
+pub(crate) use self::timing::Timing;
 
 use std::sync::{Arc, Weak};
 
@@ -49,7 +50,6 @@ use self::names::NAME;
 use self::node::Mapper;
 use self::node::attach::Node;
 use self::parameters::Settings;
-use self::timing::Timing;
 use self::tool::RbdTool;
 use super::{
     Backend, BegunRenames, Fault, Finding, NodeDriver, Placement, PlacementRequest, Publisher, Replication,
@@ -72,19 +72,9 @@ pub struct Rbd {
 }
 
 impl Rbd {
-    /// The volumes of `clusters`, reached through `tool`, for the node of `identity`. `background` has what
+    /// The volumes of `clusters`, reached through `tool`, for the node of `identity`. The last tuple has what
     /// the background work needs.
-    pub fn new(
-        clusters: Arc<Clusters>,
-        tool: Arc<dyn RbdTool>,
-        mapper: Mapper,
-        (identity, fences): (Identity, bool),
-        background: (Arc<JobQueue>, Arc<dyn ObjectLocks>, Arc<dyn BegunRenames>),
-    ) -> Self {
-        Self::with_timing(clusters, tool, mapper, (identity, fences, Timing::default()), background)
-    }
-
-    fn with_timing(
+    pub(crate) fn new(
         clusters: Arc<Clusters>,
         tool: Arc<dyn RbdTool>,
         mapper: Mapper,

@@ -106,18 +106,9 @@ impl NodePublication {
         Self { node: node.clone(), mode: capability.mode, read_only, access, by, nonce: String::new() }
     }
 
-    /// Whether no other node may have the volume at the same time.
-    fn is_single_node(&self) -> bool {
-        !self.mode.is_multi_node()
-    }
-
     /// Whether this node writes and relies on being the only writer.
     pub fn is_single_writer(&self) -> bool {
-        !self.read_only && (self.is_single_node() || self.mode == Mode::MultiNodeSingleWriter)
-    }
-
-    fn writing(&self) -> &'static str {
-        if self.read_only { "ro" } else { "rw" }
+        !self.read_only && (!self.mode.is_multi_node() || self.mode == Mode::MultiNodeSingleWriter)
     }
 
     /// The request for the lock of this publication.
@@ -128,9 +119,9 @@ impl NodePublication {
             Stage::Asking => Some(WHILE_ASKING),
             Stage::Given => None,
         };
-        let tag = match self.is_single_node() {
-            true => format!("{node} {mode} {} {access}", self.writing()),
-            false => mode.to_string(),
+        let tag = match self.mode.is_multi_node() {
+            true => mode.to_string(),
+            false => format!("{node} {mode} {} {access}", if self.read_only { "ro" } else { "rw" }),
         };
         let description = describe(KIND, &PublicationLock { publication: self.clone(), stage });
         LockRequest { cookie: node.clone(), description, shared: Some(tag), seconds }
@@ -153,7 +144,7 @@ impl NodePublication {
 
     /// Why `wanted`, for another node, conflicts with this one, if it does.
     fn conflict(&self, wanted: &Self) -> Option<String> {
-        if self.is_single_node() || self.mode != wanted.mode {
+        if !self.mode.is_multi_node() || self.mode != wanted.mode {
             return Some(format!("for {:?}", self.mode));
         }
         (self.is_single_writer() && wanted.is_single_writer())

@@ -28,9 +28,9 @@ use crate::backend::rbd::image::remove::{
     exists_or_no_header, insist, interrupted, is_large, remove_bare_name, remove_for_good,
 };
 use crate::backend::rbd::image::rename::find_by_own_name;
-use crate::backend::rbd::image::retain::{refuse_needed, retain};
+use crate::backend::rbd::image::retain::{names_of_live, retain};
 use crate::backend::rbd::image::unregister::Registered;
-use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_mapped, refuse_watched};
+use crate::backend::rbd::image::watchers::{refuse_mapped, refuse_watched};
 use crate::backend::rbd::mirror::role::refuse_to_delete_copy;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Removed, SnapshotInfo};
@@ -246,14 +246,16 @@ fn remove_or_retain(
             // A snapshot was taken since the look.
             Removed::HasSnapshots => snapshots = snapshots_of(pool, info)?,
             Removed::Watched => {
-                refuse_watched(pool, &info.name, MayBeMirrored::Yes)?;
+                refuse_watched(pool, info)?;
                 return Err(interrupted());
             }
             Removed::Gone | Removed::Absent => return Ok(()),
         }
     }
-    if !snapshots_may_outlive {
-        refuse_needed(&snapshots)?;
+    let live = names_of_live(&snapshots);
+    if !snapshots_may_outlive && !live.is_empty() {
+        // The deletion would free nothing, as these need the image.
+        return Err(Error::needed_by(&live));
     }
     retain(pool, info, lock)
 }

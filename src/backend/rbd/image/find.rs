@@ -12,7 +12,7 @@ use crate::backend::rbd::names::{self, RECORD_KEY};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef};
 use crate::backend::size::LARGEST;
 use crate::csi::Map;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 
 /// An image and the record of its creation request.
@@ -78,6 +78,17 @@ pub(crate) fn with_record(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result
         Record::parse(&text).map_err(|wrong| Error::internal(format!("image {:?}: {wrong}", info.name)))?;
     records.remember(key, &info.id, &record);
     Ok(ImageWithRecord { info, record: Some(record) })
+}
+
+/// The same for a list: a record that cannot be read does not hide the image.
+pub(crate) fn with_readable_record(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result<ImageWithRecord> {
+    with_record(pool, key, info.clone()).or_else(|error| match error.kind() {
+        Kind::Internal => {
+            log::warn!("{error}");
+            Ok(ImageWithRecord { info, record: None })
+        }
+        _ => Err(error),
+    })
 }
 
 /// The name in the request that made a volume.

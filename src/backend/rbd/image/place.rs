@@ -171,7 +171,14 @@ impl Registered<'_> {
     /// # Errors
     /// Already exists: it cannot be reached from where this request asks for.
     fn find_suitable(&self, claim: &Choice) -> Result<Option<Volume>> {
-        let found = self.find_at(claim)?;
+        let found = self.within(claim, create::find_made).map_err(|error| match is_unusable(&error) {
+            true => error.context(format_args!(
+                "its name is claimed for pool {:?} (if that is gone for good, {})",
+                claim.pool,
+                self.name.how_to_free()
+            )),
+            false => error,
+        })?;
         let (plugin, domains) = (&self.context.identity.plugin, &claim.placed.domains);
         if found.is_some() && !domains.is_reachable_from(plugin, &self.requirement.requisite) {
             return Err(Error::already_exists(format!(
@@ -181,19 +188,6 @@ impl Registered<'_> {
             )));
         }
         Ok(found)
-    }
-
-    /// The same, no matter from where that pool can be reached.
-    fn find_at(&self, claim: &Choice) -> Result<Option<Volume>> {
-        let found = self.within(claim, create::find_made);
-        found.map_err(|error| match is_unusable(&error) {
-            true => error.context(format_args!(
-                "its name is claimed for pool {:?} (if that is gone for good, {})",
-                claim.pool,
-                self.name.how_to_free()
-            )),
-            false => error,
-        })
     }
 
     /// Works in the pool that is chosen.

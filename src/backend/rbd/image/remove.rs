@@ -12,7 +12,7 @@
 use crate::backend::ceph::publication::deletion::Acquired;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::parent::check_parent_later;
-use crate::backend::rbd::image::watchers::{MayBeMirrored, users};
+use crate::backend::rbd::image::watchers::users;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed};
 use crate::error::{Error, Result};
 
@@ -29,7 +29,7 @@ pub(crate) fn remove_for_good(pool: &Pool<'_>, info: &ImageInfo) -> Result<Remov
     let ImageInfo { name, id, .. } = info;
     let is_trashed = pool.options()?.trashes_removed;
     // An image in use is moved to the trash, too.
-    if is_trashed && !users(pool, name, MayBeMirrored::as_said_by(info))?.is_empty() {
+    if is_trashed && !users(pool, info)?.is_empty() {
         return Ok(Removed::Watched);
     }
     let removed = if is_large(info) { pool.remove_large(name) } else { pool.remove(name) };

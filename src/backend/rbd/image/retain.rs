@@ -13,7 +13,7 @@ use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::parent::check_retained_in;
 use crate::backend::rbd::image::remove::{is_large, remove_for_good, remove_left_over};
 use crate::backend::rbd::image::rename::{ensure_renamed, find_by_own_name};
-use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
+use crate::backend::rbd::image::watchers::refuse_watched;
 use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::names::{self, OBJECT_KEY};
 use crate::backend::rbd::tool::{
@@ -30,7 +30,7 @@ const BUSY: Requeue = Requeue::After(RETRY);
 pub(crate) fn retain(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> Result<()> {
     let ImageInfo { name, id, .. } = info;
     // `rbd rename` also renames an image that is in use.
-    refuse_watched(pool, name, MayBeMirrored::as_said_by(info))?;
+    refuse_watched(pool, info)?;
     let retained = names::retained(id);
     let call = lock.call(pool.call)?;
     let in_time = pool.with_call(&call);
@@ -165,16 +165,7 @@ fn remove_snapshots(pool: &Pool<'_>, info: &ImageInfo) -> Result<()> {
 }
 
 /// The names of the snapshots that were asked for: neither in the image's trash, nor taken for a copy.
-fn names_of_live(snapshots: &[SnapshotInfo]) -> Vec<&str> {
+pub(crate) fn names_of_live(snapshots: &[SnapshotInfo]) -> Vec<&str> {
     let is_live = |it: &&SnapshotInfo| !it.trashed && !names::is_transient(&it.name);
     snapshots.iter().filter(is_live).map(|it| it.name.as_str()).collect()
-}
-
-/// Refuses a volume whose deletion would free nothing, because its snapshots need the image.
-pub(crate) fn refuse_needed(snapshots: &[SnapshotInfo]) -> Result<()> {
-    let live = names_of_live(snapshots);
-    if live.is_empty() {
-        return Ok(());
-    }
-    Err(Error::needed_by(&live))
 }

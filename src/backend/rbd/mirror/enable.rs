@@ -11,7 +11,7 @@ use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::{existing_volume, with_record};
 use crate::backend::rbd::image::parent::check_parent_later;
-use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
+use crate::backend::rbd::image::watchers::refuse_watched;
 use crate::backend::rbd::mirror::users::{published, while_unpublished};
 use crate::backend::rbd::names::{RECORD_KEY, REPLICATION_KEY};
 use crate::backend::rbd::tool::{
@@ -174,7 +174,7 @@ fn without_clients(
         &info.id,
         |holders| published(id, holders, what),
         |pool| {
-            refuse_watched(pool, &info.name, MayBeMirrored::No)?;
+            refuse_watched(pool, info)?;
             change(pool)
         },
     )

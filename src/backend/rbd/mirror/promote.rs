@@ -22,7 +22,7 @@ use super::users::{published, while_unpublished};
 use super::way::{Attempt, BROKEN_OFF, Way, await_end_of_command};
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::existing_volume;
-use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
+use crate::backend::rbd::image::watchers::refuse_watched;
 use crate::backend::rbd::names::REPLICATION_KEY;
 use crate::backend::rbd::tool::{ImageInfo, LockHolder, LockTarget, Mirroring, Promoted};
 use crate::backend::{MirroringMode, Promotion};
@@ -84,7 +84,7 @@ impl Attempt<'_> {
         }
         let refusal = |holders: &[LockHolder]| published(self.id, holders, "demoted and promoted once more");
         while_unpublished(self.pool, &self.info.id, refusal, |pool| {
-            refuse_watched(pool, &self.info.name, MayBeMirrored::Yes)?;
+            refuse_watched(pool, self.info)?;
             pool.demote(&self.info.name)
         })?;
         self.promote(Way::Plain)

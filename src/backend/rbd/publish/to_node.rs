@@ -13,7 +13,7 @@ use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{existing_volume, with_record};
 use crate::backend::rbd::image::layout::why_read_only;
 use crate::backend::rbd::image::remove::exists_or_no_header;
-use crate::backend::rbd::image::watchers::{MayBeMirrored, addresses, await_dead, staying_watchers, users};
+use crate::backend::rbd::image::watchers::{addresses, await_dead, staying_watchers, users};
 use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::publish::context::PublishContext;
 use crate::backend::rbd::publish::fence::{Owner, shut_out_dead_owner, shut_out_ended};
@@ -95,10 +95,6 @@ fn image_id(pool: &Pool<'_>, id: &VolumeId) -> Result<String> {
 }
 
 impl Attempt<'_> {
-    fn header(&self) -> LockTarget<'_> {
-        LockTarget::Header(self.image)
-    }
-
     /// Publishes the volume, or finds it published.
     fn run(&mut self) -> Result<ImageInfo> {
         let others = self.admitting_locks()?;
@@ -172,7 +168,12 @@ impl Attempt<'_> {
     /// The request for the lock, within `call`.
     fn with_request<T>(&self, call: &Call, act: impl FnOnce(&Request<'_>) -> Result<T>) -> Result<T> {
         let pool = self.pool.with_call(call);
-        act(&Request { locks: &*pool, target: self.header(), volume: self.id, wanted: &self.wanted })
+        act(&Request {
+            locks: &*pool,
+            target: LockTarget::Header(self.image),
+            volume: self.id,
+            wanted: &self.wanted,
+        })
     }
 
     /// Takes the lock, unless the caller has given up.
@@ -218,13 +219,12 @@ impl Attempt<'_> {
     }
 
     fn refuse_watchers(&self, info: &ImageInfo) -> Result<()> {
-        let (name, mirrored) = (&self.id.object, MayBeMirrored::as_said_by(info));
-        let mut watchers = staying_watchers(self.pool, name, mirrored)?;
+        let mut watchers = staying_watchers(self.pool, info)?;
         let are_here = !watchers.is_empty() && watchers.iter().all(|it| address::is_here(&it.address));
         if self.wanted.by == PublishedBy::Node && are_here {
             // They may be this node's own dead client: if an unmap is killed, the kernel leaves its watch
             // behind.
-            watchers = await_dead(self.pool, name, || users(self.pool, name, mirrored))?;
+            watchers = await_dead(self.pool, &info.name, || users(self.pool, info))?;
         }
         if watchers.is_empty() { Ok(()) } else { Err(in_use(self.id, &watchers)) }
     }

@@ -2,11 +2,11 @@
 
 use crate::backend::Snapshot;
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::find::{unknown, with_record};
+use crate::backend::rbd::image::find::{unknown, with_readable_record};
 use crate::backend::rbd::names::{self, OBJECT_KEY};
 use crate::backend::rbd::tool::{ImageRef, SnapshotInfo};
 use crate::csi::Map;
-use crate::error::{Kind, Result};
+use crate::error::Result;
 use crate::ids::{self, SnapshotId, VolumeId};
 
 /// The snapshot as the cluster has it; None if the image or the snapshot is gone.
@@ -34,14 +34,7 @@ pub(crate) fn topology(pool: &Pool<'_>, source: &VolumeId, image: &str) -> Resul
     let key = pool.key_of(source);
     let record = match ids::registration(&source.object) {
         None => pool.memory().records.get(&key, image),
-        Some(_) => match with_record(pool, &key, unknown(&source.object, image)) {
-            // An unreadable record does not hide the snapshot.
-            Err(error) if error.kind() == Kind::Internal => {
-                log::warn!("{error}");
-                None
-            }
-            found => found?.record,
-        },
+        Some(_) => with_readable_record(pool, &key, unknown(&source.object, image))?.record,
     };
     let placed = record.and_then(|record| record.placed);
     Ok(placed.map(|placed| placed.domains.accessible(pool.plugin())).unwrap_or_default())
