@@ -145,11 +145,6 @@ impl Programs {
         answer.map_err(|error| Failure::new(access, error))
     }
 
-    /// The same, but always with a process.
-    fn start(&self, call: &Call, access: &ClusterAccess, cmd: &Cmd) -> Result<Output, Failure> {
-        self.runner.run(call, cmd).map_err(|error| Failure::new(access, error))
-    }
-
     /// Why processes ask the clusters in place of a session that is wanted; None if a session can.
     pub fn session_trouble(&self) -> Option<String> {
         self.session.as_ref().and_then(|session| session.trouble())

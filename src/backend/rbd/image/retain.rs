@@ -62,14 +62,6 @@ fn refuse_unless_gone(pool: &Pool<'_>, info: &ImageInfo, retained: &str) -> Resu
     Err(Error::unavailable(format!("image {name:?} was replaced during this call: try again")))
 }
 
-/// Called when an image has lost a snapshot: removes it if it is retained and nothing needs it any more.
-pub(crate) fn remove_retained(pool: &Pool<'_>, image: &str) -> Result<()> {
-    if let Requeue::After(pause) = check_retained(pool, image)? {
-        check_retained_in(pool, image, pause);
-    }
-    Ok(())
-}
-
 /// Removes an image, or the rest of one, if it is retained and nothing needs it. A large image gets a job of
 /// its own, so no small one waits for it. Returns when to look again.
 ///

@@ -20,10 +20,10 @@ use crate::backend::rbd::publish::fence::{Owner, shut_out_dead_owner, shut_out_e
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Watcher};
 use crate::backend::{self, PublishedBy};
 use crate::clock;
-use crate::csi::{Capability, Map};
+use crate::csi::Capability;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
-use crate::ids::{self, VolumeId};
+use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 use crate::sys::address;
 
@@ -36,23 +36,7 @@ struct Attempt<'a> {
     wanted: NodePublication,
 }
 
-/// Publishes the volume to a node; returns what that node needs to know.
-pub(crate) fn publish(
-    context: &Context,
-    call: &Call,
-    id: &VolumeId,
-    publication: &backend::Publication,
-    secrets: &Secrets,
-) -> Result<Map> {
-    if let Err(wrong) = ids::refuse_node(&publication.node) {
-        return Err(Error::not_found(format!("there is no node {:?}: {wrong}", publication.node)));
-    }
-    let wanted = NodePublication::new(publication, PublishedBy::Controller);
-    let publish = |pool: &Pool<'_>| publish_as(pool, id, wanted, secrets);
-    context.within(call, (&id.place, secrets), publish).map(|context| context.to_map())
-}
-
-/// The same for this node, if the controller was not asked to publish; returns the publish context.
+/// Publishes the volume to this node, if the controller was not asked to; returns the publish context.
 pub(crate) fn publish_here(
     context: &Context,
     call: &Call,
@@ -63,10 +47,11 @@ pub(crate) fn publish_here(
     let node = context.identity.node.clone();
     let publication = backend::Publication { node, capability: capability.clone(), read_only };
     let wanted = NodePublication::new(&publication, PublishedBy::Node);
-    context.within(call, (&id.place, secrets), |pool| publish_as(pool, id, wanted, secrets))
+    context.within(call, (&id.place, secrets), |pool| publish(pool, id, wanted, secrets))
 }
 
-fn publish_as(
+/// Publishes the volume, or finds it published; returns what the node needs to know.
+pub(super) fn publish(
     pool: &Pool<'_>,
     id: &VolumeId,
     wanted: NodePublication,
