@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use serde::{Deserialize, Serialize};
-
 use crate::backend::{Condition, Replicated};
 use crate::csi::{Capability, Map, SizeRange, Source, TopologyRequirement};
 use crate::error::{Error, Result};
@@ -294,7 +292,7 @@ pub struct AttachedImage {
 pub type WriteDown<'a> = &'a dyn Fn(&AttachedImage) -> Result<()>;
 
 /// Who published a volume to this node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PublishedBy {
     /// A controller, which has to unpublish it.

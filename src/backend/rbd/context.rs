@@ -187,7 +187,7 @@ impl<'a> Pool<'a> {
 
     /// The same, for `what`, which is to be removed there. The pool's removal is logged.
     pub fn lets_go(&self, what: impl Display) -> Result<bool> {
-        let (is_removed, at) = (self.is_removed()?, self.at);
+        let (is_removed, at) = (self.at.is_removed(&*self.context.tool, self.call)?, self.at);
         if is_removed {
             log::warn!(
                 "{what} counts as gone, as the clusters file says that {at} of cluster {:?} was removed",

@@ -94,28 +94,23 @@ impl Deleter<'_> {
             seconds: Some(self.times.lifetime.as_secs()),
         };
         let (times, what) = (self.times, format!("another controller that deletes {target}"));
-        let acquired =
-            self.call.wait_for(what, times.wait, times.poll, || self.try_acquire(target, &request))?;
+        let acquired = self.call.wait_for(what, times.wait, times.poll, || {
+            // Read before the lock is taken, so the lock never ends earlier than assumed.
+            let until = clock::since_boot() + times.decision;
+            if self.locks.lock(target, &request)? == Locked::Now {
+                return Ok(Some(Acquired::Locked(DeletionLock { until })));
+            }
+            let holders = self.locks.holders(target)?;
+            let controllers: Vec<Option<String>> = holders.iter().map(controller).collect::<Result<_>>()?;
+            match controllers.iter().position(|controller| controller.as_deref() == Some(self.tag)) {
+                // This daemon does one thing at a time with a volume, so the process that took the lock is
+                // dead; or it is done, and the volume is retained. It is tried again without that lock.
+                Some(dead) => self.locks.unlock(target, &holders[dead]).map(|()| None),
+                None if controllers.iter().any(Option::is_none) => Ok(Some(Acquired::Published(holders))),
+                None => Ok(None),
+            }
+        })?;
         Ok(acquired.unwrap_or(Acquired::HeldElsewhere))
-    }
-
-    /// Takes the lock; None if it is to be tried again: another controller holds it, or its dead holder has
-    /// just lost it.
-    fn try_acquire(&self, target: LockTarget<'_>, request: &LockRequest) -> Result<Option<Acquired>> {
-        // Read before the lock is taken, so the lock never ends earlier than assumed.
-        let until = clock::since_boot() + self.times.decision;
-        if self.locks.lock(target, request)? == Locked::Now {
-            return Ok(Some(Acquired::Locked(DeletionLock { until })));
-        }
-        let holders = self.locks.holders(target)?;
-        let controllers: Vec<Option<String>> = holders.iter().map(controller).collect::<Result<_>>()?;
-        match controllers.iter().position(|controller| controller.as_deref() == Some(self.tag)) {
-            // This daemon does one thing at a time with a volume, so the process that took the lock is dead;
-            // or it is done, and the volume is retained.
-            Some(dead) => self.locks.unlock(target, &holders[dead]).map(|()| None),
-            None if controllers.iter().any(Option::is_none) => Ok(Some(Acquired::Published(holders))),
-            None => Ok(None),
-        }
     }
 
     /// Gives the lock back, so that the volume can be published. If that fails, the lock expires by itself.

@@ -203,7 +203,7 @@ fn flatten(pool: &Pool<'_>, copy: &ImageInfo, why: &str) -> Result<()> {
     pool.call.ignore_deadline();
     let flattened = pool.call.rest(|| pool.flatten(&copy.name));
     // Also after a failure: the command may have been killed between the parent and the rest.
-    check_parent_later(pool, copy);
+    copy.parent.iter().for_each(|parent| check_parent_later(pool, parent));
     match flattened? {
         Changed::Done => Ok(()),
         Changed::Absent => Err(changed_meanwhile()),
@@ -212,11 +212,14 @@ fn flatten(pool: &Pool<'_>, copy: &ImageInfo, why: &str) -> Result<()> {
 
 /// Resets what the copy has inherited of its source's replication: the copy is not replicated.
 fn forget_replication(pool: &Pool<'_>, copy: &str, inherited: &BTreeMap<String, String>) -> Result<()> {
-    let no_terms = ReplicationTerms::new(None).text()?;
-    for (key, none) in [(REPLICATION_KEY, no_terms.as_str()), (DEMOTED_KEY, NEVER_DEMOTED)] {
-        if inherited.get(key).is_some_and(|it| it != none) {
-            pool.set_metadata(copy, key, none)?;
+    if let Some(terms) = inherited.get(REPLICATION_KEY) {
+        let none = ReplicationTerms::new(None).text()?;
+        if *terms != none {
+            pool.set_metadata(copy, REPLICATION_KEY, &none)?;
         }
+    }
+    if inherited.get(DEMOTED_KEY).is_some_and(|image| image != NEVER_DEMOTED) {
+        pool.set_metadata(copy, DEMOTED_KEY, NEVER_DEMOTED)?;
     }
     Ok(())
 }

@@ -51,7 +51,20 @@ pub(crate) fn find_source(
     origin: &Origin,
     temporary: &str,
 ) -> Result<CloneSource> {
-    let at = locate(pool, spec, origin)?;
+    let new = &spec.new.place;
+    let place = match origin {
+        Origin::Snapshot(id) => &id.place,
+        Origin::Volume(id) => &id.place,
+    };
+    let canonical = |place| pool.context.canonical(place).cluster;
+    if place.backend != new.backend || canonical(place) != canonical(new) {
+        return Err(Error::invalid(format!(
+            "the source is on {:?} of backend {:?}, the volume would be on {:?}: a copy stays in its source's \
+             cluster",
+            place.cluster, place.backend, new.cluster
+        )));
+    }
+    let at = pool.context.locate(place, &spec.new.secrets)?;
     let there = pool.other(&at);
     let (info, snapshot) = match origin {
         Origin::Snapshot(id) => {
@@ -70,23 +83,6 @@ pub(crate) fn find_source(
     let is_transient = matches!(origin, Origin::Volume(_));
     drop(there);
     Ok(CloneSource { at, image: info.name, id: info.id, snapshot, is_transient, why_whole })
-}
-
-fn locate(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<PoolRef> {
-    let new = &spec.new.place;
-    let place = match origin {
-        Origin::Snapshot(id) => &id.place,
-        Origin::Volume(id) => &id.place,
-    };
-    let canonical = |place| pool.context.canonical(place).cluster;
-    if place.backend != new.backend || canonical(place) != canonical(new) {
-        return Err(Error::invalid(format!(
-            "the source is on {:?} of backend {:?}, the volume would be on {:?}: a copy stays in its source's \
-             cluster",
-            place.cluster, place.backend, new.cluster
-        )));
-    }
-    pool.context.locate(place, &spec.new.secrets)
 }
 
 fn volume_to_copy(pool: &Pool<'_>, id: &VolumeId) -> Result<ImageInfo> {

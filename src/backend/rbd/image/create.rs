@@ -3,27 +3,20 @@
 //! Requests of the same name meet at one image, whichever controller they come through: the cluster lets only
 //! one of them make it, and the others answer from what they find.
 
-use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::Volume;
+use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::clone::create_copy;
 use crate::backend::rbd::image::find::ImageWithRecord;
 use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::spec::{
-    CreateSpec, answer_from, bounds, find_taken, find_whole, replaced, settings, take_name,
+    CreateSpec, answer_from, bounds, find_taken, find_whole, replaced, take_name,
 };
 use crate::backend::rbd::tool::{MadeImage, NewImage};
-use crate::backend::{NewVolume, Volume};
-use crate::dispatch::Call;
 use crate::error::Result;
 use crate::ids::VolumeId;
 
-/// Makes the volume at the place that its request names, or finds the one that the same request made there.
-pub(crate) fn create(context: &Context, call: &Call, new: &NewVolume) -> Result<Volume> {
-    let spec = CreateSpec::new(new, settings(new)?, None);
-    context.within(call, (&new.place, &new.secrets), |pool| make(pool, &spec))
-}
-
 /// Makes the volume in this pool, or finds the one that the same request made there.
-pub(crate) fn make(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Volume> {
+pub(crate) fn create(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Volume> {
     // A repeated request to this daemon costs one process. For others, the attempt to make the volume is the
     // look for it.
     let is_known = pool.memory().records.contains(&spec.key());

@@ -25,7 +25,7 @@ use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{find_volume, refuse_absent_in_resync};
 use crate::backend::rbd::image::parent::check_parent_later;
 use crate::backend::rbd::image::remove::{
-    exists_or_no_header, insist, interrupted, is_large, remove_bare_name, remove_for_good,
+    exists_or_cleared, insist, interrupted, is_large, remove_bare_name, remove_for_good,
 };
 use crate::backend::rbd::image::rename::find_by_own_name;
 use crate::backend::rbd::image::retain::{names_of_live, retain};
@@ -241,8 +241,8 @@ fn remove_or_retain(
         let removed = insist(&in_time, &info.name, || match remove_for_good(&in_time, info)? {
             Removed::Watched => refuse_mapped(&in_time, &info.name).map(|()| Removed::Watched),
             removed => Ok(removed),
-        });
-        match removed? {
+        })?;
+        match removed {
             // A snapshot was taken since the look.
             Removed::HasSnapshots => snapshots = snapshots_of(pool, info)?,
             Removed::Watched => {
@@ -272,7 +272,8 @@ fn finish(pool: &Pool<'_>, name: &str, image: &str, found: Option<ImageInfo>) ->
         Some(info) if info.name != name => Removed::Absent,
         _ => remove_rest(pool, name, image, found.is_some())?,
     };
-    found.iter().for_each(|image| check_parent_later(pool, image));
+    let parent = found.iter().filter_map(|info| info.parent.as_ref());
+    parent.for_each(|parent| check_parent_later(pool, parent));
     match (removed, found) {
         (Removed::Gone, _) => return Ok(Deleted::Gone),
         (Removed::Watched, _) => return Err(interrupted()),
@@ -308,7 +309,7 @@ fn refuse_whole(pool: &Pool<'_>, name: &str, image: &str) -> Result<()> {
 
 /// Refuses a volume that is published, unless it is gone and the lock was taken too late.
 fn refuse_published(pool: &Pool<'_>, id: &VolumeId, image: &str, nodes: &[LockHolder]) -> Result<()> {
-    match find_volume(pool, id)?.is_some() || exists_or_no_header(pool, image)? {
+    match find_volume(pool, id)?.is_some() || exists_or_cleared(pool, image)? {
         true => Err(is_published(nodes)),
         false => Ok(()),
     }

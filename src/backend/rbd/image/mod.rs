@@ -26,6 +26,7 @@ mod spec;
 mod unregister;
 pub(crate) mod watchers;
 
+use self::spec::CreateSpec;
 use crate::backend::rbd::context::Context;
 use crate::backend::{
     Capacity, Deleted, Deletion, Interrupted, Named, NewVolume, Page, RecordDeletion, Unlisted, Volume,
@@ -53,10 +54,10 @@ impl Volumes for Context {
     }
 
     fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume> {
-        let created = match &new.topology {
-            None => create::create(self, call, new),
-            Some(requirement) => place::create(self, call, (new, requirement)),
-        };
+        let created = CreateSpec::new(new).and_then(|spec| match &new.topology {
+            None => self.within(call, (&new.place, &new.secrets), |pool| create::create(pool, &spec)),
+            Some(requirement) => place::create(self, call, (&spec, requirement)),
+        });
         created.map_err(|error| error.context(format_args!("create volume {:?}", new.name)))
     }
 

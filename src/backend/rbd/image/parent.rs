@@ -6,14 +6,12 @@ use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::names;
-use crate::backend::rbd::tool::{ImageInfo, Parent};
+use crate::backend::rbd::tool::Parent;
 
 /// Has a job check the parent of a clone that was just removed or flattened. A snapshot that was not asked
 /// for was needed by its clones only, and the parent may have been deleted since the clone named it.
-pub(crate) fn check_parent_later(pool: &Pool<'_>, clone: &ImageInfo) {
-    let Some(Parent { pool: name, namespace, image, id: Some(id), snapshot, .. }) = &clone.parent else {
-        return;
-    };
+pub(crate) fn check_parent_later(pool: &Pool<'_>, parent: &Parent) {
+    let Parent { pool: name, namespace, image, id: Some(id), snapshot, .. } = parent else { return };
     if names::id_of_retained(image).is_some() || names::in_snapshot(snapshot).is_none() {
         let at = PoolRef { access: pool.at.access.clone(), pool: name.clone(), namespace: namespace.clone() };
         check_retained_later(&pool.other(&at), id);

@@ -13,7 +13,7 @@ use crate::backend::ceph::claim::{Description, Name, Share};
 use crate::backend::ceph::domains::{Asked, Choice, Wishes};
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::create;
-use crate::backend::rbd::image::spec::{CreateSpec, settings};
+use crate::backend::rbd::image::spec::CreateSpec;
 use crate::backend::rbd::parameters::Settings;
 use crate::backend::{NewVolume, Origin, Volume};
 use crate::csi::TopologyRequirement;
@@ -29,7 +29,7 @@ struct Registered<'a> {
     context: &'a Context,
     call: &'a Call,
     new: &'a NewVolume,
-    settings: &'a Settings,
+    spec: &'a CreateSpec<'a>,
     requirement: &'a TopologyRequirement,
     registry: &'a PoolRef,
     name: Name<'a>,
@@ -39,14 +39,14 @@ struct Registered<'a> {
 pub(crate) fn create(
     context: &Context,
     call: &Call,
-    (new, requirement): (&NewVolume, &TopologyRequirement),
+    (spec, requirement): (&CreateSpec<'_>, &TopologyRequirement),
 ) -> Result<Volume> {
-    let settings = &settings(new)?;
+    let new = spec.new;
     let registry = context.locate(&new.place, &new.secrets)?;
     let (key, _) = ids::registration(&new.object)
         .ok_or_else(|| Error::internal(format!("{:?} is no name of a registered object", new.object)))?;
     let name = context.volume_name(call, &registry, key);
-    let this = Registered { context, call, new, settings, requirement, registry: &registry, name };
+    let this = Registered { context, call, new, spec, requirement, registry: &registry, name };
     if let Some(volume) = this.find_known()? {
         return Ok(volume);
     }
@@ -54,7 +54,7 @@ pub(crate) fn create(
         Found::Made(volume) => return Ok(*volume),
         Found::Claimed(choice, share) => (choice, share),
     };
-    let created = this.within(&choice, create::make).map_err(|error| {
+    let created = this.within(&choice, create::create).map_err(|error| {
         // The chosen pool may be gone.
         context.memory.domains.forget(&new.place.cluster);
         this.name.give_back_after(&share, error)
@@ -99,7 +99,7 @@ impl Registered<'_> {
 
     /// Chooses a pool: `pool`, if it fits.
     fn choose(&self, pool: Option<&str>) -> Result<Choice> {
-        let Self { context, call, settings, .. } = self;
+        let Self { context, call, spec: CreateSpec { settings, .. }, .. } = self;
         let wishes = Wishes::new(&context.identity.plugin, self.requirement);
         let registry = context.pool(call, self.registry);
         let asked = asked(&registry, settings, &wishes);
@@ -197,7 +197,7 @@ impl Registered<'_> {
         act: impl FnOnce(&Pool<'_>, &CreateSpec<'_>) -> Result<T>,
     ) -> Result<T> {
         let new = NewVolume { place: self.place(&choice.pool), ..self.new.clone() };
-        let spec = CreateSpec::new(&new, self.settings.clone(), Some(&choice.placed));
+        let spec = self.spec.placed(&new, &choice.placed);
         self.context.within(self.call, (&new.place, &new.secrets), |pool| act(pool, &spec))
     }
 }

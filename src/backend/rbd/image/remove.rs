@@ -39,7 +39,7 @@ pub(crate) fn remove_for_good(pool: &Pool<'_>, info: &ImageInfo) -> Result<Remov
         refused @ (Removed::Watched | Removed::HasSnapshots) => Ok(refused),
     });
     // Also after a failure: the command may have been killed between the parent and the rest.
-    check_parent_later(pool, info);
+    info.parent.iter().for_each(|parent| check_parent_later(pool, parent));
     removed
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn remove_bare_name(pool: &Pool<'_>, name: &str) -> Result<()> {
 
 /// Whether the image of this id exists. If not, removes the object that a lock may have left behind as its
 /// header, since the image was deleted meanwhile: ids are never reused, so it stays absent.
-pub(crate) fn exists_or_no_header(pool: &Pool<'_>, image: &str) -> Result<bool> {
+pub(crate) fn exists_or_cleared(pool: &Pool<'_>, image: &str) -> Result<bool> {
     let exists = pool.info(ImageRef::Id(image))?.is_some();
     if !exists {
         pool.remove_lockable(LockTarget::Header(image))?;

@@ -28,19 +28,20 @@ pub(crate) struct CreateSpec<'a> {
     pub record: Record,
 }
 
-/// What the parameters of a request say, if they suit the intended use of the volume.
-pub(crate) fn settings(new: &NewVolume) -> Result<Settings> {
-    let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
-    layout::check(&settings.layout, &new.capabilities)?;
-    Ok(settings)
-}
-
 impl<'a> CreateSpec<'a> {
-    /// A request with these settings; `placed` is the place that topology chose, if it did.
-    pub fn new(new: &'a NewVolume, settings: Settings, placed: Option<&Placed>) -> Self {
-        let settings = settings.at(placed);
-        let record = Record::new(new, &settings, placed.cloned());
-        Self { new, settings, record }
+    /// Parses a request, whose parameters must suit the intended use of the volume.
+    pub fn new(new: &'a NewVolume) -> Result<Self> {
+        let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
+        layout::check(&settings.layout, &new.capabilities)?;
+        let record = Record::new(new, &settings, None);
+        Ok(Self { new, settings, record })
+    }
+
+    /// The request `new`, which is this one at the place that topology chose.
+    pub fn placed<'b>(&self, new: &'b NewVolume, placed: &Placed) -> CreateSpec<'b> {
+        let settings = self.settings.clone().at(Some(placed));
+        let record = Record::new(new, &settings, Some(placed.clone()));
+        CreateSpec { new, settings, record }
     }
 
     /// The key of its object.

@@ -149,7 +149,7 @@ fn renew_object_map(pool: &Pool<'_>, volume: &ImageInfo) -> Result<()> {
 /// what is wrong with it.
 fn flatten_volume(pool: &Pool<'_>, volume: &ImageInfo) -> Result<()> {
     pool.flatten(&volume.name)?;
-    check_parent_later(pool, volume);
+    volume.parent.iter().for_each(|parent| check_parent_later(pool, parent));
     match object_map(volume).is_empty() {
         true => Ok(()),
         false => pool.rebuild_object_map(&volume.name).map(drop),

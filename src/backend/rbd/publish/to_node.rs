@@ -12,7 +12,7 @@ use crate::backend::ceph::publication::{NodePublication, PublicationLock, Stage,
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{existing_volume, with_record};
 use crate::backend::rbd::image::layout::why_read_only;
-use crate::backend::rbd::image::remove::exists_or_no_header;
+use crate::backend::rbd::image::remove::exists_or_cleared;
 use crate::backend::rbd::image::watchers::{addresses, await_dead, staying_watchers, users};
 use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::publish::context::PublishContext;
@@ -177,7 +177,7 @@ impl Attempt<'_> {
         match pool.info(ImageRef::Name(&id.object))? {
             Some(info) if info.id == *image => Ok(info),
             _ => {
-                if exists_or_no_header(pool, image)? {
+                if exists_or_cleared(pool, image)? {
                     self.release(stage)?;
                 }
                 pool.memory().records.forget(&pool.key_of(id));
