@@ -1,15 +1,15 @@
 //! Images: the volumes, and the images that cephlet makes of them for its own use.
 //!
-//! From the top: the operations on a volume (`place`, `create`, `delete`, `expand`, `qos`, `inspect`, `list`,
+//! From the top: the operations on a volume (`create`, `place`, `delete`, `change`, `inspect`, `list`,
 //! `capacity`); how they are done (`clone`, `layout`, `retain`, `unregister`); what all of them use
 //! (`rename`, `remove`, `find`, `watchers`, `record`).
 
 pub(crate) mod capacity;
+pub(crate) mod change;
 mod clone;
 pub(crate) mod clone_source;
 pub(crate) mod create;
 pub(crate) mod delete;
-pub(crate) mod expand;
 pub(crate) mod find;
 pub(crate) mod inspect;
 pub(crate) mod layout;
@@ -17,7 +17,6 @@ pub(crate) mod list;
 mod named;
 pub(crate) mod parent;
 mod place;
-pub(crate) mod qos;
 pub(crate) mod record;
 pub(crate) mod remove;
 pub(crate) mod rename;
@@ -104,10 +103,10 @@ impl Volumes for Context {
     }
 
     fn expand(&self, call: &Call, id: &VolumeId, size: &SizeRange, secrets: &Secrets) -> Result<u64> {
-        self.within(call, (&id.place, secrets), |pool| expand::expand(pool, id, size))
+        self.within(call, (&id.place, secrets), |pool| change::expand(pool, id, size))
     }
 
     fn modify(&self, call: &Call, id: &VolumeId, parameters: &Map, secrets: &Secrets) -> Result<()> {
-        self.within(call, (&id.place, secrets), |pool| qos::modify(pool, id, parameters))
+        self.within(call, (&id.place, secrets), |pool| change::modify(pool, id, parameters))
     }
 }

@@ -243,8 +243,6 @@ pub struct ListedImage {
 /// A snapshot, as the list of a pool shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedSnapshot {
-    /// Its number, which no other snapshot of the pool has.
-    pub id: u64,
     /// Its name.
     pub name: String,
     /// The image's size when it was taken, in bytes.

@@ -38,8 +38,6 @@ struct MirroringOutput {
     mode: String,
     state: String,
     #[serde(default)]
-    global_id: String,
-    #[serde(default)]
     primary: bool,
 }
 
@@ -53,7 +51,7 @@ impl MirroringOutput {
             _ => return None,
         };
         let mode = if self.mode == "snapshot" { MirroringMode::Snapshot } else { MirroringMode::Journal };
-        Some(Mirroring { mode, state, primary: self.primary, global_id: self.global_id })
+        Some(Mirroring { mode, state, primary: self.primary })
     }
 }
 
@@ -82,7 +80,6 @@ pub(super) struct Row {
     id: String,
     size: u64,
     snapshot: Option<String>,
-    snapshot_id: Option<u64>,
     parent: Option<Parent>,
 }
 
@@ -90,10 +87,10 @@ pub(super) struct Row {
 /// back to the system when they are freed.
 pub(super) fn entries(rows: Vec<Row>) -> Vec<ListedImage> {
     let (mut images, mut taken) = (Vec::new(), Vec::new());
-    for Row { image: name, id, size, snapshot, snapshot_id, parent } in rows {
+    for Row { image: name, id, size, snapshot, parent } in rows {
         match snapshot {
             None => images.push(ListedImage { name, id, size, parent, snapshots: Vec::new() }),
-            Some(of) => taken.extend(snapshot_id.map(|id| (name, ListedSnapshot { id, name: of, size }))),
+            Some(of) => taken.push((name, ListedSnapshot { name: of, size })),
         }
     }
     images.sort_by(|one, other| one.name.cmp(&other.name));
