@@ -140,7 +140,8 @@ fn clone_source(
         Some(Made::Taken) => Err(drawn_is_taken(temporary)),
         None => {
             if source.is_transient {
-                // A source that was deleted while it had the copy's snapshot could not be removed: now it can.
+                // A source that was deleted while it had the copy's snapshot could not be removed: now it
+                // can.
                 check_retained_later(&origin, &source.id);
             }
             Ok(Changed::Absent)

@@ -132,9 +132,9 @@ fn settle_parent(
 }
 
 /// Gives a volume a new object map, which is not relied on before it is rebuilt: a volume that a node has
-/// written to counts as one whose [flatten was killed](crate::backend::rbd::image::clone), as the node may
-/// have crashed. No client may have the volume open. A kill in between loses the features, which only makes
-/// some commands slower.
+/// written to counts as one whose flatten was killed (see `image::clone`), as the node may have crashed. No
+/// client may have the volume open. A kill in between loses the features, which only makes some commands
+/// slower.
 fn renew_object_map(pool: &Pool<'_>, volume: &ImageInfo) -> Result<()> {
     let map = object_map(volume);
     if map.is_empty() {
