@@ -292,7 +292,8 @@ pub struct AttachedImage {
 pub type WriteDown<'a> = &'a dyn Fn(&AttachedImage) -> Result<()>;
 
 /// Who published a volume to this node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PublishedBy {
     /// A controller, which has to unpublish it.
     Controller,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::numbers;
 use super::programs::command_tool;
 use super::{open_topology, start_processes};
-use crate::backend::ceph::{ClusterTool, Programs, removed};
+use crate::backend::ceph::{ClusterTool, Programs, placement};
 use crate::clusters::{ClusterEntry, ClusterSource, Clusters};
 use crate::config::{BackendName, Config, Setting};
 use crate::dispatch::Call;
@@ -64,7 +64,11 @@ fn describe(
     let tables = vec![
         table("settings", ["variable", "value", "from", "meaning"], config.settings.iter().map(setting)),
         table("domains", ["domain"], domains.into_iter().map(|domain| [domain])),
-        table("removed_pools", ["cluster", "removed_pool", "state"], removed::states(tool, call, clusters)),
+        table(
+            "removed_pools",
+            ["cluster", "removed_pool", "state"],
+            placement::states_of_removed(tool, call, clusters),
+        ),
         table(
             "clusters",
             ["cluster", "monitors", "user", "key", "pools", "namespaces", "state"],

@@ -9,7 +9,7 @@ use crate::backend::ceph::fencing::Fences;
 use crate::backend::cephfs::{CephFs, Identity as FsIdentity, ThisNode};
 use crate::backend::local::Local;
 use crate::backend::rbd::node::Mapper;
-use crate::backend::rbd::{Identity as RbdIdentity, Rbd};
+use crate::backend::rbd::{Identity as RbdIdentity, Rbd, Timing};
 use crate::backend::{Backend, Backends, BegunRenames, Fencing};
 use crate::clusters::Clusters;
 use crate::config::{BackendName, Config};
@@ -52,7 +52,13 @@ pub(super) fn backends(
             .map_err(|error| Error::io("read the machine's id", &error))?;
         let (plugin, node) = (config.name.clone(), config.node_id.clone());
         let identity = RbdIdentity { plugin, node, machine, tag: tag()? };
-        let rbd = Rbd::new(Arc::clone(clusters), tool, mapper, (identity, config.fences), background);
+        let rbd = Rbd::new(
+            Arc::clone(clusters),
+            tool,
+            mapper,
+            (identity, config.fences, Timing::default()),
+            background,
+        );
         backends.push(Arc::new(rbd));
     }
     // A user for images may not ask for file systems, so they are served only where that is said.

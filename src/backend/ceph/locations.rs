@@ -10,7 +10,6 @@ use parking_lot::Mutex;
 use crate::backend::Unlisted;
 use crate::backend::ceph::cache::Cache;
 use crate::backend::ceph::placement::PoolRef;
-use crate::backend::ceph::removed::is_removed;
 use crate::backend::ceph::{ClusterAccess, ClusterTool};
 use crate::clusters::{Cluster, Clusters};
 use crate::dispatch::Call;
@@ -100,7 +99,7 @@ impl Locations {
         let mut there = Vec::new();
         for (pool, namespace) in allowed {
             let at = PoolRef { access: access.clone(), pool, namespace };
-            if !is_removed(question.tool, question.call, &at)? {
+            if !at.is_removed(question.tool, question.call)? {
                 there.push(at);
             }
         }
@@ -123,7 +122,7 @@ fn reported(question: &Question<'_>, access: &ClusterAccess) -> Result<BTreeSet<
     let (mut pairs, mut refusal) = (BTreeSet::new(), None);
     for pool in pools {
         let at = PoolRef { access: access.clone(), pool, namespace: String::new() };
-        if is_removed(question.tool, question.call, &at)? {
+        if at.is_removed(question.tool, question.call)? {
             continue;
         }
         match namespaces(question, &at, named) {

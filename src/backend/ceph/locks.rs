@@ -1,10 +1,19 @@
 //! Locks on objects, kept by the cluster: true compare-and-swaps, which outlive their holders.
+//!
+//! Most descriptions are one JSON value with a version, for instance
+//! `{"deletion":{"controller":"0000aaaa"},"version":1}`. Only the description is JSON: the cluster compares
+//! tags and cookies by their bytes, so these are fixed words.
 
 use std::fmt;
 
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
 use crate::backend::ceph::PoolRef;
+use crate::backend::creation_record::{VERSION, read_shared};
 use crate::dispatch::Call;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 
 /// A lock of ours on an object: the cluster keeps it, so no process has to live for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,19 +28,42 @@ pub struct LockRequest {
     pub seconds: Option<u64>,
 }
 
+/// The description of a lock of this kind.
+pub(crate) fn describe(kind: &str, said: &impl Serialize) -> String {
+    json!({ "version": VERSION, kind: said }).to_string()
+}
+
 /// A lock holder, as the cluster reports it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct LockHolder {
     /// As it was taken.
     pub cookie: String,
     /// As it was taken.
     pub description: String,
     /// The tag under which it is shared; None if it is exclusive.
+    #[serde(skip)]
     pub shared: Option<String>,
     /// The client that took it, which is needed to break it.
+    #[serde(rename = "name")]
     pub client: String,
     /// The address of that client.
+    #[serde(rename = "addr")]
     pub address: String,
+}
+
+impl LockHolder {
+    /// What the description says of this kind; None if it says nothing, or is not cephlet's.
+    ///
+    /// # Errors
+    /// Precondition: a later version has written it. Its object counts as in use: it is neither changed nor
+    /// removed.
+    pub(crate) fn says<T: DeserializeOwned>(&self, kind: &str) -> Result<Option<T>> {
+        match read_shared::<Value>(&self.description) {
+            Ok(text) => Ok(text.get(kind).and_then(|said| T::deserialize(said).ok())),
+            Err(error) if error.kind() == Kind::Internal => Ok(None),
+            Err(error) => Err(error.context(format_args!("the lock that {:?} holds on it", self.cookie))),
+        }
+    }
 }
 
 /// The present state of a lock, and whether it has ever been held.
@@ -126,4 +158,40 @@ pub trait LockTool {
     /// header leaves behind if the image is deleted meanwhile. Refuses the header of an image that exists. A
     /// missing object is no error.
     fn remove_lockable(&self, target: LockTarget<'_>) -> Result<()>;
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn holder(description: &str) -> LockHolder {
+        let (cookie, description) = ("n1".into(), description.into());
+        LockHolder {
+            cookie,
+            description,
+            shared: None,
+            client: "client.7".into(),
+            address: "10.0.0.7:0/7".into(),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again_by_its_kind() {
+        let text = describe("deletion", &json!({ "controller": "0000aaaa" }));
+        assert_eq!(text, r#"{"deletion":{"controller":"0000aaaa"},"version":1}"#);
+        let said: Option<Value> = holder(&text).says("deletion").unwrap();
+        assert_eq!(said.unwrap(), json!({ "controller": "0000aaaa" }));
+        assert_eq!(holder(&text).says::<Value>("client").unwrap(), None);
+    }
+
+    #[test]
+    fn a_later_version_is_refused_and_what_is_no_cephlet_says_nothing() {
+        let later = holder(r#"{"version":2,"lease":{}}"#);
+        let error = later.says::<Value>("deletion").unwrap_err();
+        assert!(error.kind() == Kind::Precondition && error.message().contains("later cephlet"), "{error}");
+        for other in ["", "by hand", "{}", r#"{"deletion":{}}"#] {
+            assert_eq!(holder(other).says::<Value>("deletion").unwrap(), None, "{other}");
+        }
+    }
 }

@@ -16,7 +16,6 @@ pub(crate) mod objects;
 pub(crate) mod placement;
 pub(crate) mod publication;
 pub(crate) mod reach;
-pub(crate) mod removed;
 pub mod session;
 
 use std::sync::Arc;
@@ -144,11 +143,6 @@ impl Programs {
         let answer = self.session.as_ref().and_then(|session| session.run((call, access), cmd));
         let answer = answer.unwrap_or_else(|| self.runner.run(call, cmd));
         answer.map_err(|error| Failure::new(access, error))
-    }
-
-    /// The same, but always with a process.
-    fn start(&self, call: &Call, access: &ClusterAccess, cmd: &Cmd) -> Result<Output, Failure> {
-        self.runner.run(call, cmd).map_err(|error| Failure::new(access, error))
     }
 
     /// Why processes ask the clusters in place of a session that is wanted; None if a session can.

@@ -147,20 +147,7 @@ struct LockOutput {
     #[serde(rename = "type")]
     kind: String,
     tag: String,
-    lockers: Vec<Locker>,
-}
-
-#[derive(Deserialize)]
-struct Locker {
-    name: String,
-    cookie: String,
-    description: String,
-    addr: String,
-}
-
-fn holder(locker: Locker, shared: Option<String>) -> LockHolder {
-    let Locker { name: client, cookie, description, addr: address } = locker;
-    LockHolder { cookie, description, shared, client, address }
+    lockers: Vec<LockHolder>,
 }
 
 impl<T: Rados> LockTool for T {
@@ -190,7 +177,8 @@ impl<T: Rados> LockTool for T {
             Ok(output) => {
                 let LockOutput { kind, tag, lockers } = read("rados lock info", &output.stdout)?;
                 let shared = (kind == "shared").then_some(tag);
-                let holders = lockers.into_iter().map(|locker| holder(locker, shared.clone())).collect();
+                let holder = |it| LockHolder { shared: shared.clone(), ..it };
+                let holders = lockers.into_iter().map(holder).collect();
                 Ok(LockState { is_known: kind != "none", holders })
             }
             Err(failure) if says(&failure, "rados_lock_get_lock_info(): ", ABSENT) => {

@@ -1,11 +1,16 @@
 //! Where volumes live: the cluster, pool and namespace that an ID or the parameters of a request name, and
 //! the key to reach them with.
+//!
+//! A pool may have been removed with all its contents. The operator lists such pools in the clusters file
+//! (`removed_pools`): a missing pool that is not listed is a configuration error, and its volumes do not
+//! count as absent. The entry counts only while the cluster reports that there is no such pool.
 
 use std::sync::Arc;
 
 use crate::backend::Served;
-use crate::backend::ceph::ClusterAccess;
+use crate::backend::ceph::{ClusterAccess, ClusterTool};
 use crate::clusters::{Cluster, Clusters};
+use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{Place, VolumeId};
 use crate::secrets::Secrets;
@@ -47,7 +52,25 @@ impl PoolRef {
         }
         Ok(Some(Self { access: ClusterAccess::new(cluster, &Secrets::default())?, ..self.clone() }))
     }
+
+    /// Whether the pool was removed: the operator lists it, and the cluster has no pool of that name.
+    ///
+    /// # Errors
+    /// The cluster does not answer whether it has the pool.
+    pub(crate) fn is_removed(&self, tool: &dyn ClusterTool, call: &Call) -> Result<bool> {
+        let cluster = &self.access.cluster;
+        if !cluster.removed_pools.contains(&self.pool) {
+            return Ok(false);
+        }
+        let is_there = tool.has_pool(call, self)?;
+        if is_there {
+            log::warn!("cluster {:?}: pool {:?} {IS_THERE}", cluster.name, self.pool);
+        }
+        Ok(!is_there)
+    }
 }
+
+const IS_THERE: &str = "is there: that it is among `removed_pools` in the clusters file is ignored";
 
 impl std::fmt::Display for PoolRef {
     /// For people. With the namespace, as the same pool and volume names may exist in several namespaces.
@@ -185,6 +208,31 @@ pub(crate) fn known(clusters: &Clusters, name: &str) -> Result<Arc<Cluster>> {
     clusters.find(name)?.ok_or_else(|| {
         Error::invalid(format!("cluster {name:?} is not set up: name one that `cephlet config` shows"))
     })
+}
+
+/// The state of each pool that the operator lists as removed: cluster, pool, state.
+pub(crate) fn states_of_removed(
+    tool: &dyn ClusterTool,
+    call: &Call,
+    clusters: &Clusters,
+) -> Vec<[String; 3]> {
+    let pools = |cluster: Arc<Cluster>| {
+        let removed = cluster.removed_pools.clone();
+        removed.into_iter().map(move |pool| (Arc::clone(&cluster), pool))
+    };
+    let state = |(cluster, pool): (Arc<Cluster>, String)| {
+        let name = cluster.name.clone();
+        let is_there = ClusterAccess::new(cluster, &Secrets::default()).and_then(|access| {
+            tool.has_pool(call, &PoolRef { access, pool: pool.clone(), namespace: String::new() })
+        });
+        let state = match is_there {
+            Ok(true) => String::from(IS_THERE),
+            Ok(false) => String::from("is not there: what was in it counts as deleted"),
+            Err(error) => format!("not known: {error}"),
+        };
+        [name, pool, state]
+    };
+    clusters.all().into_iter().flat_map(pools).map(state).collect()
 }
 
 #[cfg(test)]

@@ -9,14 +9,14 @@ use crate::backend::BegunRenames;
 use crate::backend::ceph::claim::Name;
 use crate::backend::ceph::locations::Question;
 use crate::backend::ceph::publication::deletion::{Deleter, DeletionTimes};
-use crate::backend::ceph::{PoolRef, placement, removed};
+use crate::backend::ceph::{PoolRef, placement};
 use crate::backend::rbd::jobs::Jobs;
 use crate::backend::rbd::memory::Memory;
 use crate::backend::rbd::names::NAME;
 use crate::backend::rbd::timing::Timing;
 use crate::backend::rbd::tool::{LockTarget, PoolOptions, PoolTool, RbdTool};
 use crate::clusters::Clusters;
-use crate::dispatch::{Call, ObjectLocks};
+use crate::dispatch::{Call, Held, ObjectLocks};
 use crate::error::{Kind, Result};
 use crate::ids::{Place, VolumeId};
 use crate::secrets::Secrets;
@@ -135,6 +135,17 @@ impl<'a> Pool<'a> {
         self.context.pool(call, self.at)
     }
 
+    /// Waits for an internal image, temporary or retained, and locks it: in this daemon, one call or job at a
+    /// time works on each. No volume has the name of an internal image.
+    pub fn lock_internal(&self, name: &str) -> Result<Held> {
+        self.context.locks.lock(self.call, self.place().key(name).into())
+    }
+
+    /// Locks an internal image that is not locked; None if it is.
+    pub fn try_lock_internal(&self, name: &str) -> Result<Option<Held>> {
+        self.context.locks.try_lock(self.call, self.place().key(name).into())
+    }
+
     /// This controller, when it deletes here. Its lock lasts until a removal that was started under it has
     /// ended: the next holder must not meet one that still has to look up the name.
     pub fn deleter(&self) -> Deleter<'_> {
@@ -161,14 +172,14 @@ impl<'a> Pool<'a> {
         Ok(read)
     }
 
-    /// Whether everything in this pool is gone, because the pool was removed ([`removed`]).
+    /// Whether everything in this pool is gone, because the pool was removed ([`placement`]).
     pub fn is_removed(&self) -> Result<bool> {
-        removed::is_removed(&*self.context.tool, self.call, self.at)
+        self.at.is_removed(&*self.context.tool, self.call)
     }
 
     /// The same, for `what`, which is to be removed there. The pool's removal is logged.
     pub fn lets_go(&self, what: impl Display) -> Result<bool> {
-        let (is_removed, at) = (self.is_removed()?, self.at);
+        let (is_removed, at) = (self.at.is_removed(&*self.context.tool, self.call)?, self.at);
         if is_removed {
             log::warn!(
                 "{what} counts as gone, as the clusters file says that {at} of cluster {:?} was removed",

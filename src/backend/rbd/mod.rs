@@ -39,17 +39,17 @@ pub(crate) mod tests;
 
 pub use self::context::Identity;
 pub use self::parameters::{LIMITS, PARAMETERS};
+pub(crate) use self::timing::Timing;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use self::context::Context;
-use self::jobs::{Jobs, leftovers, run, sweep};
+use self::jobs::{Job, Jobs, leftovers, run, sweep};
 use self::memory::Memory;
 use self::names::NAME;
 use self::node::Mapper;
 use self::node::attach::Node;
 use self::parameters::Settings;
-use self::timing::Timing;
 use self::tool::RbdTool;
 use super::{
     Backend, BegunRenames, Fault, Finding, NodeDriver, Placement, PlacementRequest, Publisher, Replication,
@@ -63,7 +63,7 @@ use crate::csi::{Access, Capability};
 use crate::dispatch::{Call, ObjectLocks};
 use crate::error::{Error, Result};
 use crate::ids::Place;
-use crate::jobs::JobQueue;
+use crate::jobs::{JobQueue, Requeue};
 
 /// Volumes in Ceph clusters.
 pub struct Rbd {
@@ -72,39 +72,34 @@ pub struct Rbd {
 }
 
 impl Rbd {
-    /// The volumes of `clusters`, reached through `tool`, for the node of `identity`. `background` has what
+    /// The volumes of `clusters`, reached through `tool`, for the node of `identity`. The last tuple has what
     /// the background work needs.
-    pub fn new(
-        clusters: Arc<Clusters>,
-        tool: Arc<dyn RbdTool>,
-        mapper: Mapper,
-        (identity, fences): (Identity, bool),
-        background: (Arc<JobQueue>, Arc<dyn ObjectLocks>, Arc<dyn BegunRenames>),
-    ) -> Self {
-        Self::with_timing(clusters, tool, mapper, (identity, fences, Timing::default()), background)
-    }
-
-    fn with_timing(
+    pub(crate) fn new(
         clusters: Arc<Clusters>,
         tool: Arc<dyn RbdTool>,
         mapper: Mapper,
         (identity, fences, timing): (Identity, bool, Timing),
         (queue, locks, renames): (Arc<JobQueue>, Arc<dyn ObjectLocks>, Arc<dyn BegunRenames>),
     ) -> Self {
-        let context = Arc::new(Context {
-            clusters,
-            tool,
-            identity,
-            timing,
-            memory: Memory::default(),
-            jobs: Jobs::new(queue),
-            locks,
-            renames,
-            fences,
-        });
         // The queue must not keep the context alive.
-        let weak = Arc::downgrade(&context);
-        context.jobs.run_by(move |call, job| run::run_for(&weak, call, job));
+        let context = Arc::new_cyclic(|weak| {
+            let weak = Weak::clone(weak);
+            let runner = Arc::new(move |call: &Call, job: &mut Job| match weak.upgrade() {
+                Some(context) => run::run(&context, call, job),
+                None => Ok(Requeue::Never),
+            });
+            Context {
+                clusters,
+                tool,
+                identity,
+                timing,
+                memory: Memory::default(),
+                jobs: Jobs { queue, runner },
+                locks,
+                renames,
+                fences,
+            }
+        });
         let node = Node::new(Arc::clone(&context), mapper);
         Self { context, node }
     }

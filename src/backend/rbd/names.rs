@@ -96,6 +96,11 @@ pub(crate) fn temporary_from(transient: &str) -> String {
     transient.replacen(TRANSIENT, TEMPORARY, 1)
 }
 
+/// The refusal of a name that is taken, though it was drawn for this attempt.
+pub(crate) fn drawn_is_taken(name: &str) -> Error {
+    Error::unavailable(format!("{name} is there already, though its name was just drawn: try again"))
+}
+
 /// The key in the name of a new volume's object.
 fn key_of(object: &str) -> &str {
     ids::volume_key(object).unwrap_or(object)

@@ -10,7 +10,7 @@ use crate::backend::creation_record::Placed;
 use crate::backend::parameters::{did_you_mean, file_system_of, parse_file_system, unknown};
 use crate::backend::rbd::names::NAME;
 use crate::backend::rbd::node::Mounter;
-use crate::backend::rbd::tool::{DEFAULT_OBJECT_SIZE, Layout};
+use crate::backend::rbd::tool::{DEFAULT_OBJECT_SIZE, FEATURES, Layout};
 use crate::clusters::{Clusters, DomainPool};
 use crate::csi::{Capability, FS_TYPE, METADATA, Map};
 use crate::error::{Error, Result};
@@ -40,10 +40,6 @@ pub const PARAMETERS: [&str; 18] = [
 
 /// The pool that the rbd tool takes when none is named.
 pub(crate) const USUAL_POOL: &str = "rbd";
-
-/// Features that rbd can be asked for when an image is made.
-const FEATURES: [&str; 6] =
-    ["layering", "exclusive-lock", "object-map", "fast-diff", "deep-flatten", "journaling"];
 
 /// Mutable parameters: limits, with the cluster's name for each.
 pub const LIMITS: [(&str, &str); 6] = [
@@ -224,10 +220,11 @@ fn constrained_pools(key: &str, value: &str) -> Result<Vec<DomainPool>> {
 fn features(value: &str) -> Result<BTreeSet<String>> {
     let asked: BTreeSet<String> =
         value.split(',').map(|it| it.trim().to_string()).filter(|it| !it.is_empty()).collect();
-    if let Some(odd) = asked.iter().find(|feature| !FEATURES.contains(&feature.as_str())) {
+    let known = FEATURES.map(|(name, _)| name);
+    if let Some(odd) = asked.iter().find(|feature| !known.contains(&feature.as_str())) {
         return Err(Error::invalid(format!(
             "the parameter \"imageFeatures\" names {odd:?}: {}",
-            did_you_mean(odd, &FEATURES)
+            did_you_mean(odd, &known)
         )));
     }
     let needs =

@@ -8,28 +8,15 @@ use ipnet::IpNet;
 use super::map::ClusterMap;
 use crate::error::{Error, Result};
 
-/// The owners of addresses that must not be fenced.
-pub(super) struct Protected<'a> {
-    groups: [(&'static str, &'a [IpAddr]); 3],
-    own: Vec<IpAddr>,
-}
-
-impl<'a> Protected<'a> {
-    /// The addresses of the cluster's daemons, and `own`.
-    pub(super) fn of(map: &'a ClusterMap, own: Vec<IpAddr>) -> Self {
-        let groups =
-            [("a monitor", &*map.monitors), ("an OSD", &*map.osds), ("the active manager", &*map.managers)];
-        Self { groups, own }
-    }
-}
-
-/// Refuses networks that hold a protected address.
-pub(super) fn check(networks: &[IpNet], protected: &Protected<'_>) -> Result<()> {
+/// Refuses networks that hold an address of the cluster's daemons, or one of this host's `own`.
+pub(super) fn check(networks: &[IpNet], map: &ClusterMap, own: &[IpAddr]) -> Result<()> {
+    let protected =
+        [("a monitor", &map.monitors), ("an OSD", &map.osds), ("the active manager", &map.managers)];
     let hit = |addresses: &[IpAddr]| {
         let pairs = networks.iter().flat_map(|net| addresses.iter().map(move |it| (net, *it)));
         pairs.into_iter().find(|(network, address)| network.contains(address))
     };
-    for (whose, addresses) in protected.groups {
+    for (whose, addresses) in protected {
         if let Some((network, address)) = hit(addresses) {
             return Err(Error::precondition(format!(
                 "{network} is not fenced: {address} in it is the address of {whose}, whose work would end; nothing \
@@ -37,7 +24,7 @@ pub(super) fn check(networks: &[IpNet], protected: &Protected<'_>) -> Result<()>
             )));
         }
     }
-    match hit(&protected.own) {
+    match hit(own) {
         None => Ok(()),
         Some((network, address)) => Err(Error::precondition(format!(
             "{network} is not fenced: {address} in it is this host's own address, and its volumes would fail; \

@@ -17,7 +17,6 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use self::guard::Protected;
 use self::map::{ClusterMap, last_line};
 use super::ClusterAccess;
 use super::monitor::blocklist::{addition, removal};
@@ -119,7 +118,7 @@ impl Fencing for Fences {
         if to_add.is_empty() {
             return Ok(());
         }
-        guard::check(networks, &Protected::of(&now, if allow_self { vec![] } else { now.own() }))?;
+        guard::check(networks, &now, &if allow_self { Vec::new() } else { now.own() })?;
         if !said.contains(NOT_THERE) {
             return Err(lacks_rights(&access, "remove a fence again, so it sets none"));
         }

@@ -139,10 +139,7 @@ fn the_cluster_and_this_host_are_not_fenced() {
     }
     // 127.0.0.1 belongs to an OSD: this host's own address towards that OSD is the same.
     scene.cluster.lock().osds = vec!["127.0.0.1".into()];
-    let own = guard::check(
-        &networks(&["127.0.0.0/8"]),
-        &Protected::of(&ClusterMap::default(), ips(&["127.0.0.1"])),
-    );
+    let own = guard::check(&networks(&["127.0.0.0/8"]), &ClusterMap::default(), &ips(&["127.0.0.1"]));
     assert!(own.unwrap_err().message().contains("allowSelf"));
 }
 

@@ -18,7 +18,7 @@ impl Monitors for Programs {
             [only] => cmd.args(words(only)),
             several => cmd.arg("--format=json").stdin(several.iter().map(line).collect::<String>()),
         };
-        self.start(call, access, &cmd)
+        self.runner.run(call, &cmd).map_err(|error| Failure::new(access, error))
     }
 }
 

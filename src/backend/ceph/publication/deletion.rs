@@ -10,10 +10,9 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 
-use super::text::{self, word};
-use crate::backend::ceph::locks::{LockHolder, LockRequest, LockTarget, LockTool, Locked};
+use crate::backend::ceph::locks::{LockHolder, LockRequest, LockTarget, LockTool, Locked, describe};
 use crate::clock;
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
@@ -21,6 +20,14 @@ use crate::ids::DELETER;
 
 /// The kind of its description.
 const KIND: &str = "deletion";
+
+/// What its description says.
+#[derive(Serialize, Deserialize)]
+struct Deletion {
+    /// The tag of the controller.
+    #[serde(default)]
+    controller: String,
+}
 
 /// A controller that deletes, within a call.
 pub(crate) struct Deleter<'a> {
@@ -82,33 +89,28 @@ impl Deleter<'_> {
     pub fn acquire(&self, target: LockTarget<'_>) -> Result<Acquired> {
         let request = LockRequest {
             cookie: DELETER.into(),
-            description: text::write(KIND, json!({ "controller": self.tag })),
+            description: describe(KIND, &Deletion { controller: self.tag.to_string() }),
             shared: None,
             seconds: Some(self.times.lifetime.as_secs()),
         };
         let (times, what) = (self.times, format!("another controller that deletes {target}"));
-        let acquired =
-            self.call.wait_for(what, times.wait, times.poll, || self.try_acquire(target, &request))?;
+        let acquired = self.call.wait_for(what, times.wait, times.poll, || {
+            // Read before the lock is taken, so the lock never ends earlier than assumed.
+            let until = clock::since_boot() + times.decision;
+            if self.locks.lock(target, &request)? == Locked::Now {
+                return Ok(Some(Acquired::Locked(DeletionLock { until })));
+            }
+            let holders = self.locks.holders(target)?;
+            let controllers: Vec<Option<String>> = holders.iter().map(controller).collect::<Result<_>>()?;
+            match controllers.iter().position(|controller| controller.as_deref() == Some(self.tag)) {
+                // This daemon does one thing at a time with a volume, so the process that took the lock is
+                // dead; or it is done, and the volume is retained. It is tried again without that lock.
+                Some(dead) => self.locks.unlock(target, &holders[dead]).map(|()| None),
+                None if controllers.iter().any(Option::is_none) => Ok(Some(Acquired::Published(holders))),
+                None => Ok(None),
+            }
+        })?;
         Ok(acquired.unwrap_or(Acquired::HeldElsewhere))
-    }
-
-    /// Takes the lock; None if it is to be tried again: another controller holds it, or its dead holder has
-    /// just lost it.
-    fn try_acquire(&self, target: LockTarget<'_>, request: &LockRequest) -> Result<Option<Acquired>> {
-        // Read before the lock is taken, so the lock never ends earlier than assumed.
-        let until = clock::since_boot() + self.times.decision;
-        if self.locks.lock(target, request)? == Locked::Now {
-            return Ok(Some(Acquired::Locked(DeletionLock { until })));
-        }
-        let holders = self.locks.holders(target)?;
-        let controllers: Vec<Option<String>> = holders.iter().map(controller).collect::<Result<_>>()?;
-        match controllers.iter().position(|controller| controller.as_deref() == Some(self.tag)) {
-            // This daemon does one thing at a time with a volume, so the process that took the lock is dead;
-            // or it is done, and the volume is retained.
-            Some(dead) => self.locks.unlock(target, &holders[dead]).map(|()| None),
-            None if controllers.iter().any(Option::is_none) => Ok(Some(Acquired::Published(holders))),
-            None => Ok(None),
-        }
     }
 
     /// Gives the lock back, so that the volume can be published. If that fails, the lock expires by itself.
@@ -139,15 +141,20 @@ impl Deleter<'_> {
 
 /// The controller that holds a lock to remove or change something; None for a lock with another purpose.
 fn controller(holder: &LockHolder) -> Result<Option<String>> {
-    let said = text::read(holder, KIND)?;
-    Ok(said.filter(|_| holder.cookie == DELETER).map(|said| word(&said, "controller").to_string()))
+    let said = holder.says::<Deletion>(KIND)?;
+    Ok(said.filter(|_| holder.cookie == DELETER).map(|said| said.controller))
 }
 
 /// The refusal to delete what is published to nodes.
 pub(crate) fn is_published(holders: &[LockHolder]) -> Error {
-    let names: Vec<String> = holders.iter().map(|holder| format!("{:?}", holder.cookie)).collect();
+    let nodes = nodes(holders);
     Error::precondition(format!(
-        "it is published to {}: unpublish it with ControllerUnpublishVolume first",
-        names.join(", ")
+        "it is published to {nodes}: unpublish it with ControllerUnpublishVolume first"
     ))
+}
+
+/// The nodes that have these locks, for messages.
+pub(crate) fn nodes(holders: &[LockHolder]) -> String {
+    let nodes: Vec<String> = holders.iter().map(|holder| format!("{:?}", holder.cookie)).collect();
+    nodes.join(", ")
 }

@@ -11,12 +11,10 @@
 
 pub(crate) mod deletion;
 pub(crate) mod request;
-pub(crate) mod text;
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
-use self::text::word;
-use super::locks::{LockHolder, LockRequest};
+use super::locks::{LockHolder, LockRequest, describe};
 use crate::backend::{self, PublishedBy};
 use crate::csi::{Access, Mode};
 use crate::error::{Error, Result};
@@ -29,33 +27,39 @@ const KIND: &str = "publication";
 /// takes, and no longer than others can wait for a lock holder that died.
 pub(crate) const WHILE_ASKING: u64 = 60;
 
-/// The word of a mode.
-fn mode_word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::SingleNodeWriter => "SingleNodeWriter",
-        Mode::SingleNodeReaderOnly => "SingleNodeReaderOnly",
-        Mode::MultiNodeReaderOnly => "MultiNodeReaderOnly",
-        Mode::MultiNodeSingleWriter => "MultiNodeSingleWriter",
-        Mode::MultiNodeMultiWriter => "MultiNodeMultiWriter",
-        Mode::SingleNodeSingleWriter => "SingleNodeSingleWriter",
-        Mode::SingleNodeMultiWriter => "SingleNodeMultiWriter",
+/// The words of the modes.
+mod words {
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    use crate::csi::Mode;
+
+    pub(super) fn of(mode: Mode) -> &'static str {
+        match mode {
+            Mode::SingleNodeWriter => "SingleNodeWriter",
+            Mode::SingleNodeReaderOnly => "SingleNodeReaderOnly",
+            Mode::MultiNodeReaderOnly => "MultiNodeReaderOnly",
+            Mode::MultiNodeSingleWriter => "MultiNodeSingleWriter",
+            Mode::MultiNodeMultiWriter => "MultiNodeMultiWriter",
+            Mode::SingleNodeSingleWriter => "SingleNodeSingleWriter",
+            Mode::SingleNodeMultiWriter => "SingleNodeMultiWriter",
+        }
     }
-}
 
-fn mode_of(word: &str) -> Option<Mode> {
-    (1..).map_while(Mode::from_number).find(|mode| mode_word(*mode) == word)
-}
+    pub(super) fn serialize<S: Serializer>(mode: &Mode, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(of(*mode))
+    }
 
-/// The word of the publisher: a controller or the node itself.
-fn publisher_word(by: PublishedBy) -> &'static str {
-    match by {
-        PublishedBy::Controller => "controller",
-        PublishedBy::Node => "node",
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Mode, D::Error> {
+        let word = String::deserialize(from)?;
+        let found = (1..).map_while(Mode::from_number).find(|mode| of(*mode) == word);
+        found.ok_or_else(|| D::Error::custom("it is no mode"))
     }
 }
 
 /// How far a publication is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Stage {
     /// The lock keeps others away while its holder checks whether the volume can be published.
     Asking,
@@ -63,35 +67,28 @@ pub(crate) enum Stage {
     Given,
 }
 
-impl Stage {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Asking => "asking",
-            Self::Given => "given",
-        }
-    }
-
-    fn of(word: &str) -> Option<Self> {
-        [Self::Asking, Self::Given].into_iter().find(|stage| stage.word() == word)
-    }
-}
-
 /// A volume published to a node, and how.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodePublication {
+    /// The cookie of the lock.
+    #[serde(skip)]
     pub node: String,
+    #[serde(with = "words")]
     pub mode: Mode,
     pub read_only: bool,
     /// `block`, or `mount:` with the file system.
+    #[serde(default)]
     access: String,
     pub by: PublishedBy,
     /// Tells it from earlier and later publications of the same volume to the same node.
+    #[serde(default)]
     pub nonce: String,
 }
 
 /// A lock that stands for a publication.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PublicationLock {
+    #[serde(flatten)]
     pub publication: NodePublication,
     pub stage: Stage,
 }
@@ -109,41 +106,24 @@ impl NodePublication {
         Self { node: node.clone(), mode: capability.mode, read_only, access, by, nonce: String::new() }
     }
 
-    /// Whether no other node may have the volume at the same time.
-    fn is_single_node(&self) -> bool {
-        !self.mode.is_multi_node()
-    }
-
     /// Whether this node writes and relies on being the only writer.
     pub fn is_single_writer(&self) -> bool {
-        !self.read_only && (self.is_single_node() || self.mode == Mode::MultiNodeSingleWriter)
-    }
-
-    fn writing(&self) -> &'static str {
-        if self.read_only { "ro" } else { "rw" }
+        !self.read_only && (!self.mode.is_multi_node() || self.mode == Mode::MultiNodeSingleWriter)
     }
 
     /// The request for the lock of this publication.
     pub fn request(&self, stage: Stage) -> LockRequest {
         let Self { node, access, .. } = self;
-        let mode = mode_word(self.mode);
+        let mode = words::of(self.mode);
         let seconds = match stage {
             Stage::Asking => Some(WHILE_ASKING),
             Stage::Given => None,
         };
-        let tag = match self.is_single_node() {
-            true => format!("{node} {mode} {} {access}", self.writing()),
-            false => mode.to_string(),
+        let tag = match self.mode.is_multi_node() {
+            true => mode.to_string(),
+            false => format!("{node} {mode} {} {access}", if self.read_only { "ro" } else { "rw" }),
         };
-        let said = json!({
-            "stage": stage.word(),
-            "mode": mode,
-            "read_only": self.read_only,
-            "access": access,
-            "by": publisher_word(self.by),
-            "nonce": self.nonce,
-        });
-        let description = text::write(KIND, said);
+        let description = describe(KIND, &PublicationLock { publication: self.clone(), stage });
         LockRequest { cookie: node.clone(), description, shared: Some(tag), seconds }
     }
 
@@ -164,7 +144,7 @@ impl NodePublication {
 
     /// Why `wanted`, for another node, conflicts with this one, if it does.
     fn conflict(&self, wanted: &Self) -> Option<String> {
-        if self.is_single_node() || self.mode != wanted.mode {
+        if !self.mode.is_multi_node() || self.mode != wanted.mode {
             return Some(format!("for {:?}", self.mode));
         }
         (self.is_single_writer() && wanted.is_single_writer())
@@ -178,18 +158,10 @@ impl PublicationLock {
     /// # Errors
     /// Precondition: a later cephlet has taken it.
     pub fn read(holder: &LockHolder) -> Result<Option<Self>> {
-        let said = text::read(holder, KIND)?;
-        Ok(said.and_then(|said| {
-            let by = [PublishedBy::Controller, PublishedBy::Node];
-            let publication = NodePublication {
-                node: holder.cookie.clone(),
-                mode: mode_of(word(&said, "mode"))?,
-                read_only: said.get("read_only").and_then(Value::as_bool)?,
-                access: word(&said, "access").to_string(),
-                by: by.into_iter().find(|by| publisher_word(*by) == word(&said, "by"))?,
-                nonce: word(&said, "nonce").to_string(),
-            };
-            Some(Self { publication, stage: Stage::of(word(&said, "stage"))? })
+        let lock = holder.says::<Self>(KIND)?;
+        Ok(lock.map(|Self { publication, stage }| {
+            let node = holder.cookie.clone();
+            Self { publication: NodePublication { node, ..publication }, stage }
         }))
     }
 
@@ -305,7 +277,7 @@ mod tests {
     #[test]
     fn other_locks_say_nothing_of_a_node() {
         let unknown = described("given", "Some", false, ["block", "node", ""]);
-        let deletion = text::write("deletion", json!({ "controller": "0000aaaa" }));
+        let deletion = describe("deletion", &serde_json::json!({ "controller": "0000aaaa" }));
         for description in ["", &deletion, &unknown, "x"] {
             let request = publication(Mode::SingleNodeWriter, false, Access::Block, PublishedBy::Node)
                 .request(Stage::Given);

@@ -17,7 +17,6 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -75,12 +74,6 @@ struct State {
     starts: VecDeque<Instant>,
     rests_until: Option<Instant>,
     trouble: Option<String>,
-}
-
-impl fmt::Debug for Session {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Session")
-    }
 }
 
 /// The words at the beginning of a command.

@@ -6,10 +6,11 @@
 //! "state":"mapped"},"version":1}`. A second holder of the same cookie, in state `shut_out`, says that a
 //! controller has shut the client out. Mirrors do not copy locks, and the lock disturbs no command.
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
+use crate::backend::ceph::locks::describe;
 use crate::backend::ceph::publication::NodePublication;
-use crate::backend::ceph::publication::text::{self, word};
+use crate::backend::creation_record::Unknown;
 use crate::backend::rbd::context::{Identity, Pool};
 use crate::backend::rbd::tool::{LockHolder, LockRequest, LockTarget, Locked};
 use crate::error::{Error, Result};
@@ -18,13 +19,12 @@ use crate::error::{Error, Result};
 const TAG: &str = "clients";
 /// The kind of their descriptions.
 const KIND: &str = "client";
-const MAPPED: &str = "mapped";
-const SHUT_OUT: &str = "shut_out";
 
 /// A client of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Client {
-    /// As `10.0.0.7:0/1234567`.
+    /// As `10.0.0.7:0/1234567`: the cookie of the lock.
+    #[serde(skip)]
     pub address: String,
     pub node: String,
     /// [`NodePublication::nonce`]
@@ -33,12 +33,31 @@ pub(crate) struct Client {
     pub boot: String,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    Mapped,
+    ShutOut,
+}
+
+/// What a lock holder says of a client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Said {
+    #[serde(flatten)]
+    client: Client,
+    state: State,
+    /// Fields that this release does not know.
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
 /// A client, with the lock holders that describe it.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownClient {
     pub client: Client,
     /// A controller has had the cluster shut it out.
     pub is_shut_out: bool,
+    unknown: Unknown,
     holders: Vec<LockHolder>,
 }
 
@@ -78,45 +97,23 @@ impl Client {
         let same_machine = !machine.id.is_empty() && self.machine == machine.id;
         self.is_of_boot(identity) || (self.node == *node && same_machine)
     }
+}
 
-    fn request(&self, state: &str) -> LockRequest {
-        let Self { node, publication, machine, boot, .. } = self;
-        let said = json!({
-            "state": state,
-            "node": node,
-            "publication": publication,
-            "machine": machine,
-            "boot": boot,
-        });
-        self.request_with(text::write(KIND, said))
-    }
-
-    fn request_with(&self, description: String) -> LockRequest {
+impl Said {
+    fn request(&self) -> LockRequest {
         LockRequest {
-            cookie: self.address.clone(),
-            description,
+            cookie: self.client.address.clone(),
+            description: describe(KIND, self),
             shared: Some(TAG.to_string()),
             seconds: None,
         }
     }
 
-    /// The client, and whether it is shut out.
-    fn read(holder: &LockHolder) -> Result<Option<(Self, bool)>> {
-        Ok(text::read(holder, KIND)?.and_then(|said| {
-            let text = |key: &str| said.get(key).and_then(Value::as_str).map(str::to_string);
-            let is_shut_out = match word(&said, "state") {
-                MAPPED => false,
-                SHUT_OUT => true,
-                _ => return None,
-            };
-            let client = Self {
-                address: holder.cookie.clone(),
-                node: text("node")?,
-                publication: text("publication")?,
-                machine: text("machine")?,
-                boot: text("boot")?,
-            };
-            Some((client, is_shut_out))
+    fn read(holder: &LockHolder) -> Result<Option<Self>> {
+        let said = holder.says::<Self>(KIND)?;
+        Ok(said.map(|Self { client, state, unknown }| {
+            let address = holder.cookie.clone();
+            Self { client: Client { address, ..client }, state, unknown }
         }))
     }
 }
@@ -127,19 +124,23 @@ impl Clients {
         let state = pool.lock_state(LockTarget::Clients(image))?;
         let mut clients = Self { all: Vec::new(), were_ever: state.is_known };
         for holder in state.holders {
-            let read = Client::read(&holder).map_err(|error| error.context(format_args!("image {image}")))?;
-            let Some((client, is_shut_out)) = read else {
+            let said = Said::read(&holder).map_err(|error| error.context(format_args!("image {image}")))?;
+            let Some(Said { client, state, unknown }) = said else {
                 return Err(Error::precondition(format!(
                     "image {image} is mapped by a client at {} of which only this is known: {:?}",
                     holder.cookie, holder.description
                 )));
             };
+            let is_shut_out = state == State::ShutOut;
             match clients.all.iter_mut().find(|known| known.client == client) {
                 Some(known) => {
                     known.is_shut_out |= is_shut_out;
+                    known.unknown = unknown;
                     known.holders.push(holder);
                 }
-                None => clients.all.push(KnownClient { client, is_shut_out, holders: vec![holder] }),
+                None => {
+                    clients.all.push(KnownClient { client, is_shut_out, unknown, holders: vec![holder] });
+                }
             }
         }
         Ok(clients)
@@ -153,24 +154,18 @@ impl Clients {
 
 /// Records a client by which the image is mapped.
 pub(crate) fn write_down(pool: &Pool<'_>, image: &str, client: &Client) -> Result<()> {
-    add(pool, image, &client.request(MAPPED))
+    let said = Said { client: client.clone(), state: State::Mapped, unknown: Unknown::new() };
+    add(pool, image, &said)
 }
 
 /// Records that a client is shut out. The rest of its description stays.
 pub(crate) fn note_shut_out(pool: &Pool<'_>, image: &str, known: &KnownClient) -> Result<()> {
-    let last = known.holders.last().map(|holder| text::read(holder, KIND)).transpose()?.flatten();
-    let request = match last {
-        Some(mut said) => {
-            said["state"] = SHUT_OUT.into();
-            known.client.request_with(text::write(KIND, said))
-        }
-        None => known.client.request(SHUT_OUT),
-    };
-    add(pool, image, &request)
+    let KnownClient { client, unknown, .. } = known.clone();
+    add(pool, image, &Said { client, state: State::ShutOut, unknown })
 }
 
-fn add(pool: &Pool<'_>, image: &str, request: &LockRequest) -> Result<()> {
-    match pool.lock(LockTarget::Clients(image), request)? {
+fn add(pool: &Pool<'_>, image: &str, said: &Said) -> Result<()> {
+    match pool.lock(LockTarget::Clients(image), &said.request())? {
         Locked::Now => Ok(()),
         Locked::Held => Err(Error::precondition(format!(
             "somebody else holds the lock \"cephlet.clients\" on the header of image {image}: `rados -p POOL \
@@ -200,33 +195,48 @@ mod tests {
         LockHolder { cookie, description, shared, client: "client.7".into(), address: "10.0.0.1:0/7".into() }
     }
 
+    fn said(client: &Client, state: State) -> Said {
+        Said { client: client.clone(), state, unknown: Unknown::new() }
+    }
+
+    #[test]
+    fn what_a_later_release_said_beside_it_stays() {
+        let client = Client::of(&identity("5f", "b-1"), "01", "10.0.0.7:0/42");
+        let mapped = said(&client, State::Mapped).request();
+        let description = mapped.description.replace("\"node\"", "\"later\":1,\"node\"");
+        let read = Said::read(&LockHolder { description, ..holder(mapped) }).unwrap().unwrap();
+        assert!(read.client == client && read.request().description.contains("\"later\":1"));
+    }
+
     #[test]
     fn the_words_never_change() {
         let client = Client::of(&identity("5f", "b-1"), "0123456789abcdef", "10.0.0.7:0/42");
-        for (state, word, is_out) in [(MAPPED, "mapped", false), (SHUT_OUT, "shut_out", true)] {
-            let request = client.request(state);
+        for (state, word) in [(State::Mapped, "mapped"), (State::ShutOut, "shut_out")] {
+            let said = said(&client, state);
+            let request = said.request();
             let rest = r#""machine":"5f","node":"node 1","publication":"0123456789abcdef""#;
-            let said = format!(r#"{{"client":{{"boot":"b-1",{rest},"state":"{word}"}},"version":1}}"#);
-            assert_eq!(request.description, said);
+            let text = format!(r#"{{"client":{{"boot":"b-1",{rest},"state":"{word}"}},"version":1}}"#);
+            assert_eq!(request.description, text);
             assert_eq!(
                 (request.cookie.as_str(), request.shared.as_deref()),
                 ("10.0.0.7:0/42", Some("clients"))
             );
-            assert_eq!(Client::read(&holder(request)).unwrap(), Some((client.clone(), is_out)));
+            assert_eq!(Said::read(&holder(request)).unwrap(), Some(said));
         }
-        let unknown = Client::of(&identity("", "b-1"), "", "10.0.0.7:0/42");
-        assert_eq!(Client::read(&holder(unknown.request(MAPPED))).unwrap(), Some((unknown, false)));
+        let unknown = said(&Client::of(&identity("", "b-1"), "", "10.0.0.7:0/42"), State::Mapped);
+        assert_eq!(Said::read(&holder(unknown.request())).unwrap(), Some(unknown));
     }
 
     #[test]
     fn what_another_release_says_is_not_guessed() {
         let client = Client::of(&identity("5f", "b-1"), "01", "10.0.0.7:0/42");
-        let other = |description: String| LockHolder { description, ..holder(client.request(MAPPED)) };
-        let mapped = client.request(MAPPED).description;
-        let error = Client::read(&other(mapped.replace("\"version\":1", "\"version\":2"))).unwrap_err();
+        let request = said(&client, State::Mapped).request();
+        let other = |description: String| LockHolder { description, ..holder(request.clone()) };
+        let mapped = &request.description;
+        let error = Said::read(&other(mapped.replace("\"version\":1", "\"version\":2"))).unwrap_err();
         assert!(error.message().contains("later cephlet"), "{error}");
         for description in [mapped.replace("mapped", "lent"), mapped.replace("boot", "start")] {
-            assert_eq!(Client::read(&other(description.clone())).unwrap(), None, "{description}");
+            assert_eq!(Said::read(&other(description.clone())).unwrap(), None, "{description}");
         }
     }
 

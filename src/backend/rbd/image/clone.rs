@@ -12,49 +12,44 @@
 //!    replication are not
 //! 6. the creation record, limits
 //! 7. check that it reads from the source; set the size
-//! 8. flatten, if it would have too many parents, or is in another domain: [`chain`]
+//! 8. flatten, if it would have too many parents, or is in another domain
 //! 9. rename, and check whose name it is; if it is another image's, the copy is dropped and that image is the
 //!    answer
+//!
+//! A killed flatten is never repeated on the same copy. `rbd flatten` skips every object that exists
+//! according to the object map, and the map is changed before the object is written. So after nearly every
+//! kill, a second flatten silently loses data when it removes the parent (Ceph 16.2). The copy is removed and
+//! begun again.
 
 use std::collections::BTreeMap;
 
 use crate::backend::Origin;
 use crate::backend::parameters::other_file_system;
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::chain;
 use crate::backend::rbd::image::clone_source::{CloneSource, find_source, no_source};
-use crate::backend::rbd::image::internal;
+use crate::backend::rbd::image::find::ImageWithRecord;
 use crate::backend::rbd::image::layout;
-use crate::backend::rbd::image::parent::check_retained_later;
+use crate::backend::rbd::image::parent::{check_parent_later, check_retained_later};
 use crate::backend::rbd::image::record::Record;
-use crate::backend::rbd::image::rename::{Named, remove_copy, rename_copy};
+use crate::backend::rbd::image::rename::{remove_copy, rename_copy};
 use crate::backend::rbd::image::spec::{CreateSpec, answer_from, bounds, find_whole, take_name};
 use crate::backend::rbd::jobs::{CopiedVolume, Job};
 use crate::backend::rbd::mirror::terms::Terms as ReplicationTerms;
-use crate::backend::rbd::names::{self, DEMOTED_KEY, LIMIT_KEY, NEVER_DEMOTED, RECORD_KEY, REPLICATION_KEY};
+use crate::backend::rbd::names::{
+    self, DEMOTED_KEY, LIMIT_KEY, NEVER_DEMOTED, RECORD_KEY, REPLICATION_KEY, drawn_is_taken,
+};
 use crate::backend::rbd::parameters::setting;
-use crate::backend::rbd::tool::{Changed, ImageInfo, ImageRef, Made, NewClone, Removed};
+use crate::backend::rbd::tool::{Changed, ImageInfo, ImageRef, Made, NewClone, Removed, Renamed};
 use crate::backend::size::Bounds;
 use crate::error::{Error, Kind, Result};
 use crate::ids;
 
-/// What became of a copy.
-enum Completed {
-    /// It is the volume.
-    Named(Box<ImageInfo>),
-    /// Another controller's copy is the volume.
-    NotNeeded(Box<ImageInfo>),
-}
-
-/// Whether there was something to clone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cloned {
-    Done,
-    NoSource,
-}
-
 /// Makes the volume as a copy of `origin`, or finds the one that the same request made.
-pub(crate) fn create_copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<ImageInfo> {
+pub(crate) fn create_copy(
+    pool: &Pool<'_>,
+    spec: &CreateSpec<'_>,
+    origin: &Origin,
+) -> Result<ImageWithRecord> {
     let refusals = [Kind::NotFound, Kind::OutOfRange, Kind::NoSpace, Kind::InvalidArgument];
     let refused = match copy(pool, spec, origin) {
         Err(error) if refusals.contains(&error.kind()) => error,
@@ -68,32 +63,24 @@ pub(crate) fn create_copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origi
     }
 }
 
-fn copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<ImageInfo> {
+fn copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<ImageWithRecord> {
     let temporary = names::temporary(&spec.new.object, pool.tag(), &ids::draw()?);
     let source = find_source(pool, spec, origin, &temporary)?;
     // The sweep leaves locked images alone.
-    let _working = internal::lock(pool, &temporary)?;
-    let completed = match clone_source(pool, spec, &source, &temporary) {
-        Ok(Cloned::Done) => complete(pool, spec, &source, &temporary),
-        Ok(Cloned::NoSource) => {
-            return match find_source(pool, spec, origin, &temporary)? {
-                // The image has kept its name, so the snapshot is gone.
-                now if now.image == source.image && !now.is_transient => Err(no_source(origin)),
-                _ => Err(changed_meanwhile()),
-            };
-        }
-        Err(error) => Err(error),
-    };
-    match &completed {
-        Ok(Completed::Named(_)) => {}
-        Err(error) if matches!(error.kind(), Kind::Timeout | Kind::Unavailable) => {
-            remove_later(pool, &source, &temporary);
-        }
-        // The clone does not become the volume.
-        Err(_) | Ok(Completed::NotNeeded(_)) => discard(pool, &source, &temporary),
+    let _working = pool.lock_internal(&temporary)?;
+    let cloned = clone_source(pool, spec, &source, &temporary);
+    if matches!(cloned, Ok(Changed::Absent)) {
+        return Err(match find_source(pool, spec, origin, &temporary)? {
+            // The image has kept its name, so the snapshot is gone.
+            now if now.image == source.image && !now.is_transient => no_source(origin),
+            _ => changed_meanwhile(),
+        });
     }
-    let (Completed::Named(info) | Completed::NotNeeded(info)) = completed?;
-    Ok(*info)
+    let named = cloned.and_then(|_| complete(pool, spec, &source, &temporary));
+    named.inspect_err(|error| match error.kind() {
+        Kind::Timeout | Kind::Unavailable => remove_later(pool, &source, &temporary),
+        _ => discard(pool, &source, &temporary),
+    })
 }
 
 fn changed_meanwhile() -> Error {
@@ -101,7 +88,7 @@ fn changed_meanwhile() -> Error {
     Error::new(Kind::Busy, what)
 }
 
-/// Removes the copy, now or in the background.
+/// Removes a clone that does not become the volume, now or in the background.
 fn discard(pool: &Pool<'_>, source: &CloneSource, temporary: &str) {
     if !matches!(remove_copy(pool, temporary), Ok(Removed::Gone | Removed::Absent)) {
         remove_later(pool, source, temporary);
@@ -125,63 +112,51 @@ fn remove_later(pool: &Pool<'_>, source: &CloneSource, temporary: &str) {
     }
 }
 
-/// Clones the source under a temporary name.
+/// Clones the source under a temporary name. Absent: there is no source any more.
 fn clone_source(
     pool: &Pool<'_>,
     spec: &CreateSpec<'_>,
     source: &CloneSource,
     temporary: &str,
-) -> Result<Cloned> {
-    if !source.is_transient {
-        return make_clone(pool, spec, source, temporary);
-    }
-    let origin = pool.other(&source.at);
-    match origin.create_snapshot(&source.image, &source.snapshot)? {
-        Some(Made::New) => {}
-        Some(Made::Taken) => return Err(name_is_taken(&source.snapshot)),
-        None => return Ok(Cloned::NoSource),
-    }
-    let cloned = make_clone(pool, spec, source, temporary);
-    match &cloned {
-        Err(error) if matches!(error.kind(), Kind::Timeout | Kind::Unavailable) => {}
-        // By id: its image may be renamed meanwhile.
-        _ => drop(origin.remove_snapshot(ImageRef::Id(&source.id), &source.snapshot)?),
-    }
-    if matches!(cloned, Ok(Cloned::NoSource)) {
-        // A source that was deleted while it had the copy's snapshot could not be removed: now it can.
-        check_retained_later(&origin, &source.id);
-    }
-    cloned
-}
-
-fn make_clone(
-    pool: &Pool<'_>,
-    spec: &CreateSpec<'_>,
-    source: &CloneSource,
-    temporary: &str,
-) -> Result<Cloned> {
+) -> Result<Changed> {
     let CloneSource { at: from, image, snapshot, .. } = source;
-    let layout = layout::of_copy(pool, &spec.settings.layout)?;
+    let (origin, layout) = (pool.other(from), layout::of_copy(pool, &spec.settings.layout)?);
+    if source.is_transient {
+        match origin.create_snapshot(image, snapshot)? {
+            Some(Made::New) => {}
+            Some(Made::Taken) => return Err(drawn_is_taken(snapshot)),
+            None => return Ok(Changed::Absent),
+        }
+    }
     let clone = NewClone { from, image, snapshot, to: pool.at, name: temporary, layout: &layout };
-    match pool.clone_image(&clone)? {
-        Some(Made::New) => Ok(Cloned::Done),
-        Some(Made::Taken) => Err(name_is_taken(temporary)),
-        None => Ok(Cloned::NoSource),
+    let cloned = pool.clone_image(&clone);
+    let goes_on = |error: &Error| matches!(error.kind(), Kind::Timeout | Kind::Unavailable);
+    if source.is_transient && !cloned.as_ref().is_err_and(goes_on) {
+        // By id: its image may be renamed meanwhile.
+        origin.remove_snapshot(ImageRef::Id(&source.id), snapshot)?;
+    }
+    match cloned? {
+        Some(Made::New) => Ok(Changed::Done),
+        Some(Made::Taken) => Err(drawn_is_taken(temporary)),
+        None => {
+            if source.is_transient {
+                // A source that was deleted while it had the copy's snapshot could not be removed: now it
+                // can.
+                check_retained_later(&origin, &source.id);
+            }
+            Ok(Changed::Absent)
+        }
     }
 }
 
-/// The digits in the name were drawn for this attempt.
-fn name_is_taken(name: &str) -> Error {
-    Error::unavailable(format!("{name} is there already, though its name was just drawn: try again"))
-}
-
-/// Makes the clone the requested volume, and gives it its name.
+/// Makes the clone the requested volume, and gives it its name. If the name is taken, another controller was
+/// faster: its copy is the volume.
 fn complete(
     pool: &Pool<'_>,
     spec: &CreateSpec<'_>,
     source: &CloneSource,
     temporary: &str,
-) -> Result<Completed> {
+) -> Result<ImageWithRecord> {
     let inherited = pool.all_metadata(temporary)?.ok_or_else(changed_meanwhile)?;
     let record = complete_record(&spec.record, &inherited)?;
     if pool.set_metadata(temporary, RECORD_KEY, &record.text()?)? == Changed::Absent {
@@ -203,33 +178,49 @@ fn complete(
         pool.resize(temporary, size)?;
         info.size = size;
     }
-    if let Some(why) = source.why_whole()
-        && chain::flatten(pool, &info, &why)? == Changed::Absent
-    {
-        return Err(changed_meanwhile());
+    if let Some(why) = &source.why_whole {
+        flatten(pool, &info, why)?;
     }
-    give_name(pool, spec, info, &record)
+    let named = take_name(pool, spec, || match rename_copy(pool, &info, &spec.new.object)? {
+        Renamed::Done => {
+            pool.memory().records.remember(&spec.key(), &info.id, &record);
+            let info = ImageInfo { name: spec.new.object.clone(), ..info.clone() };
+            Ok(Some(ImageWithRecord { info, record: Some(record.clone()) }))
+        }
+        Renamed::Absent => Err(changed_meanwhile()),
+        Renamed::Taken => Ok(None),
+    })?;
+    if named.info.id != info.id {
+        discard(pool, source, temporary);
+    }
+    Ok(named)
 }
 
-/// The last step. If the name is taken, another controller was faster.
-fn give_name(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo, record: &Record) -> Result<Completed> {
-    let rename = || match rename_copy(pool, &info, &spec.new.object)? {
-        Named::Done(info) => {
-            pool.memory().records.remember(&spec.key(), &info.id, record);
-            Ok(Some(Completed::Named(info)))
-        }
-        Named::Absent => Err(changed_meanwhile()),
-        Named::Taken => Ok(None),
-    };
-    take_name(pool, spec, rename, |winner| Completed::NotNeeded(Box::new(winner)))
+/// Gives a copy that is being made all its data. The call then continues even if its client gives up: a
+/// repeated request waits for the copy, or finds it. Meanwhile the call occupies no worker: the limit on
+/// concurrent flattens is that of other commands without a deadline.
+fn flatten(pool: &Pool<'_>, copy: &ImageInfo, why: &str) -> Result<()> {
+    log::info!("{}: flattening {}, as {why}", pool.at, copy.name);
+    pool.call.ignore_deadline();
+    let flattened = pool.call.rest(|| pool.flatten(&copy.name));
+    // Also after a failure: the command may have been killed between the parent and the rest.
+    copy.parent.iter().for_each(|parent| check_parent_later(pool, parent));
+    match flattened? {
+        Changed::Done => Ok(()),
+        Changed::Absent => Err(changed_meanwhile()),
+    }
 }
 
 /// Resets what the copy has inherited of its source's replication: the copy is not replicated.
 fn forget_replication(pool: &Pool<'_>, copy: &str, inherited: &BTreeMap<String, String>) -> Result<()> {
-    let none =
-        [(REPLICATION_KEY, ReplicationTerms::new(None).text()?), (DEMOTED_KEY, NEVER_DEMOTED.to_string())];
-    for (key, none) in none.iter().filter(|(key, none)| inherited.get(*key).is_some_and(|it| it != none)) {
-        pool.set_metadata(copy, key, none)?;
+    if let Some(terms) = inherited.get(REPLICATION_KEY) {
+        let none = ReplicationTerms::new(None).text()?;
+        if *terms != none {
+            pool.set_metadata(copy, REPLICATION_KEY, &none)?;
+        }
+    }
+    if inherited.get(DEMOTED_KEY).is_some_and(|image| image != NEVER_DEMOTED) {
+        pool.set_metadata(copy, DEMOTED_KEY, NEVER_DEMOTED)?;
     }
     Ok(())
 }

@@ -24,11 +24,13 @@ use crate::backend::ceph::publication::deletion::{Acquired, DeletionLock, is_pub
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{find_volume, refuse_absent_in_resync};
 use crate::backend::rbd::image::parent::check_parent_later;
-use crate::backend::rbd::image::remove::{insist, interrupted, is_large, remove_bare_name, remove_for_good};
+use crate::backend::rbd::image::remove::{
+    exists_or_cleared, insist, interrupted, is_large, remove_bare_name, remove_for_good,
+};
 use crate::backend::rbd::image::rename::find_by_own_name;
-use crate::backend::rbd::image::retain::{refuse_needed, retain};
+use crate::backend::rbd::image::retain::{names_of_live, retain};
 use crate::backend::rbd::image::unregister::Registered;
-use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_mapped, refuse_watched};
+use crate::backend::rbd::image::watchers::{refuse_mapped, refuse_watched};
 use crate::backend::rbd::mirror::role::refuse_to_delete_copy;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Removed, SnapshotInfo};
@@ -38,26 +40,17 @@ use crate::error::{Error, Result};
 use crate::ids::{self, VolumeId};
 use crate::secrets::Secrets;
 
+/// How many images to try: a mirrored volume's ID may name the image's id in the other cluster.
+const ATTEMPTS: usize = 2;
+
 /// The outcome of an attempt.
 enum Outcome {
-    /// There is no such volume any more.
-    Over(Ended),
+    /// The volume is deleted. Its name meant it until now, so no other image of the name was made before.
+    Deleted,
+    /// There is no such volume any more. The name did not mean it.
+    WithoutName(Deleted),
     /// The ID means an image with another id.
     Other(String),
-}
-
-/// How a volume ended.
-struct Ended {
-    deleted: Deleted,
-    /// Its name meant it until now, so no other image of the name was made before.
-    had_its_name: bool,
-}
-
-impl Ended {
-    /// The name did not mean the volume any more.
-    fn without_name(deleted: Deleted) -> Self {
-        Self { deleted, had_its_name: false }
-    }
 }
 
 /// The ID with the incarnation that is meant; None if there is no such volume.
@@ -98,7 +91,7 @@ pub(crate) fn delete(
         false if ids::registration(&id.object).is_some() => {
             delete_registered(&pool, deletion, record_deletion)
         }
-        false => delete_in(&pool, deletion, record_deletion).map(|ended| ended.deleted),
+        false => delete_in(&pool, deletion, record_deletion).map(|(deleted, _)| deleted),
     };
     let outcome = outcome.map_err(|error| error.context(format_args!("delete volume {id}")))?;
     context.memory.records.forget(&pool.key_of(id));
@@ -114,7 +107,7 @@ fn delete_registered(
     record_deletion: RecordDeletion<'_>,
 ) -> Result<Deleted> {
     let registered = Registered::find(pool, deletion.id, deletion.secrets)?;
-    let Ended { deleted, had_its_name } = delete_in(pool, deletion, record_deletion)?;
+    let (deleted, had_its_name) = delete_in(pool, deletion, record_deletion)?;
     if let Some(registered) = registered {
         registered.give_back(pool, deletion.id, had_its_name, record_deletion)?;
     }
@@ -129,20 +122,18 @@ fn give_back_name(pool: &Pool<'_>, id: &VolumeId, secrets: &Secrets) -> Result<(
 
 /// Finishes a deletion that was interrupted, if the volume's name no longer means it.
 pub(crate) fn finish_deletion(pool: &Pool<'_>, id: &VolumeId, secrets: &Secrets) -> Result<Interrupted> {
-    let outcome = match pool.lets_go(format_args!("volume {id}"))? {
-        true => give_back_name(pool, id, secrets).map(|()| Interrupted::Gone),
-        false => finish_registered(pool, id, secrets),
+    let finish = || {
+        if pool.lets_go(format_args!("volume {id}"))? {
+            return give_back_name(pool, id, secrets).map(|()| Interrupted::Gone);
+        }
+        let registered = Registered::find(pool, id, secrets)?;
+        let outcome = finish_deletion_in(pool, id)?;
+        if let (Some(registered), Interrupted::Gone) = (registered, outcome) {
+            registered.give_back(pool, id, false, &|| Ok(()))?;
+        }
+        Ok(outcome)
     };
-    outcome.map_err(|error| error.context(format_args!("finish the deletion of volume {id}")))
-}
-
-fn finish_registered(pool: &Pool<'_>, id: &VolumeId, secrets: &Secrets) -> Result<Interrupted> {
-    let registered = Registered::find(pool, id, secrets)?;
-    let outcome = finish_deletion_in(pool, id)?;
-    if let (Some(registered), Interrupted::Gone) = (registered, outcome) {
-        registered.give_back(pool, id, false, &|| Ok(()))?;
-    }
-    Ok(outcome)
+    finish().map_err(|error: Error| error.context(format_args!("finish the deletion of volume {id}")))
 }
 
 /// The image is removed by its id, and only if the volume has lost its name: that needs no deletion lock.
@@ -181,7 +172,12 @@ fn settle_names(pool: &Pool<'_>, name: &str, image: &str) -> Result<()> {
     settled.map(drop)
 }
 
-fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, record_deletion: RecordDeletion<'_>) -> Result<Ended> {
+/// Deletes the volume. Also returns whether its name meant it until now.
+fn delete_in(
+    pool: &Pool<'_>,
+    deletion: &Deletion<'_>,
+    record_deletion: RecordDeletion<'_>,
+) -> Result<(Deleted, bool)> {
     let id = deletion.id;
     if pool.memory().resyncs.0.contains(&pool.key_of(id)) && find_volume(pool, id)?.is_none() {
         refuse_absent_in_resync(pool, id)?;
@@ -192,64 +188,42 @@ fn delete_in(pool: &Pool<'_>, deletion: &Deletion<'_>, record_deletion: RecordDe
         Some(image) => Some(image),
         None => find_volume(pool, id)?.map(|info| info.id),
     };
-    let Some(image) = image else { return Ok(Ended::without_name(Deleted::Absent)) };
+    let Some(mut image) = image else { return Ok((Deleted::Absent, false)) };
     record_deletion()?;
-    let outcome = match delete_image(pool, deletion, &image)? {
-        Outcome::Other(meant) => delete_image(pool, deletion, &meant)?,
-        over @ Outcome::Over(_) => over,
-    };
-    match outcome {
-        Outcome::Over(ended) => Ok(ended),
-        Outcome::Other(_) => {
-            Err(Error::unavailable("another controller replaced its image during this call: try again"))
+    for _ in 0..ATTEMPTS {
+        match delete_image(pool, deletion, &image)? {
+            Outcome::Deleted => return Ok((Deleted::Gone, true)),
+            Outcome::WithoutName(deleted) => return Ok((deleted, false)),
+            Outcome::Other(meant) => image = meant,
         }
     }
+    Err(Error::unavailable("another controller replaced its image during this call: try again"))
 }
 
-/// Deletes the volume under the deletion lock of the image of this id.
+/// Deletes the volume under the deletion lock of the image of this id, if its name means this image.
 fn delete_image(pool: &Pool<'_>, deletion: &Deletion<'_>, image: &str) -> Result<Outcome> {
-    let (target, deleter) = (LockTarget::Header(image), pool.deleter());
+    let (id, target, deleter) = (deletion.id, LockTarget::Header(image), pool.deleter());
+    let gone = |()| Outcome::WithoutName(Deleted::Absent);
     let lock = match deleter.acquire(target)? {
         Acquired::Locked(lock) => lock,
-        Acquired::Published(nodes) => {
-            refuse_published(pool, deletion.id, image, &nodes)?;
-            return Ok(Outcome::Over(Ended::without_name(Deleted::Absent)));
-        }
-        Acquired::HeldElsewhere => {
-            refuse_whole(pool, &deletion.id.object, image)?;
-            return Ok(Outcome::Over(Ended::without_name(Deleted::Absent)));
-        }
+        Acquired::Published(nodes) => return refuse_published(pool, id, image, &nodes).map(gone),
+        Acquired::HeldElsewhere => return refuse_whole(pool, &id.object, image).map(gone),
     };
-    let outcome = delete_locked(pool, deletion, image, lock);
-    outcome.inspect_err(|_| deleter.release(target))
-}
-
-/// Deletes the volume if its name means the image that is locked.
-fn delete_locked(
-    pool: &Pool<'_>,
-    deletion: &Deletion<'_>,
-    image: &str,
-    lock: DeletionLock,
-) -> Result<Outcome> {
-    let id = deletion.id;
-    match find_volume(pool, id)? {
+    let delete = || match find_volume(pool, id)? {
         Some(info) if info.id == image => {
             if info.mirroring.is_some() {
                 refuse_to_delete_copy(pool, id, &info)?;
             }
-            remove_or_retain(pool, &info, lock, deletion.snapshots_may_outlive)?;
-            Ok(Outcome::Over(Ended { deleted: Deleted::Gone, had_its_name: true }))
+            remove_or_retain(pool, &info, lock, deletion.snapshots_may_outlive).map(|()| Outcome::Deleted)
         }
         // A mirrored image: the volume's ID names the id of the image in the other cluster.
-        Some(info) => {
-            pool.remove_lockable(LockTarget::Header(image))?;
-            Ok(Outcome::Other(info.id))
-        }
+        Some(info) => pool.remove_lockable(target).map(|()| Outcome::Other(info.id)),
         None => {
             let found = pool.info(ImageRef::Id(image))?;
-            finish(pool, &id.object, image, found).map(Ended::without_name).map(Outcome::Over)
+            finish(pool, &id.object, image, found).map(Outcome::WithoutName)
         }
-    }
+    };
+    delete().inspect_err(|_| deleter.release(target))
 }
 
 /// Removes an image at once if it is small and has no snapshots, and retains any other.
@@ -267,21 +241,21 @@ fn remove_or_retain(
         let removed = insist(&in_time, &info.name, || match remove_for_good(&in_time, info)? {
             Removed::Watched => refuse_mapped(&in_time, &info.name).map(|()| Removed::Watched),
             removed => Ok(removed),
-        });
-        // Also after a failure: the command may have been killed between the parent and the rest.
-        info.parent.iter().for_each(|parent| check_parent_later(pool, parent));
-        match removed? {
+        })?;
+        match removed {
             // A snapshot was taken since the look.
             Removed::HasSnapshots => snapshots = snapshots_of(pool, info)?,
             Removed::Watched => {
-                refuse_watched(pool, &info.name, MayBeMirrored::Yes)?;
+                refuse_watched(pool, info)?;
                 return Err(interrupted());
             }
             Removed::Gone | Removed::Absent => return Ok(()),
         }
     }
-    if !snapshots_may_outlive {
-        refuse_needed(&snapshots)?;
+    let live = names_of_live(&snapshots);
+    if !snapshots_may_outlive && !live.is_empty() {
+        // The deletion would free nothing, as these need the image.
+        return Err(Error::needed_by(&live));
     }
     retain(pool, info, lock)
 }
@@ -298,8 +272,8 @@ fn finish(pool: &Pool<'_>, name: &str, image: &str, found: Option<ImageInfo>) ->
         Some(info) if info.name != name => Removed::Absent,
         _ => remove_rest(pool, name, image, found.is_some())?,
     };
-    let parent = found.as_ref().and_then(|info| info.parent.as_ref());
-    parent.iter().for_each(|parent| check_parent_later(pool, parent));
+    let parent = found.iter().filter_map(|info| info.parent.as_ref());
+    parent.for_each(|parent| check_parent_later(pool, parent));
     match (removed, found) {
         (Removed::Gone, _) => return Ok(Deleted::Gone),
         (Removed::Watched, _) => return Err(interrupted()),
@@ -335,9 +309,8 @@ fn refuse_whole(pool: &Pool<'_>, name: &str, image: &str) -> Result<()> {
 
 /// Refuses a volume that is published, unless it is gone and the lock was taken too late.
 fn refuse_published(pool: &Pool<'_>, id: &VolumeId, image: &str, nodes: &[LockHolder]) -> Result<()> {
-    let exists = find_volume(pool, id)?.is_some() || pool.info(ImageRef::Id(image))?.is_some();
-    if !exists {
-        return pool.remove_lockable(LockTarget::Header(image));
+    match find_volume(pool, id)?.is_some() || exists_or_cleared(pool, image)? {
+        true => Err(is_published(nodes)),
+        false => Ok(()),
     }
-    Err(is_published(nodes))
 }

@@ -12,7 +12,7 @@ use crate::backend::rbd::names::{self, RECORD_KEY};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef};
 use crate::backend::size::LARGEST;
 use crate::csi::Map;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 
 /// An image and the record of its creation request.
@@ -80,6 +80,17 @@ pub(crate) fn with_record(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result
     Ok(ImageWithRecord { info, record: Some(record) })
 }
 
+/// The same for a list: a record that cannot be read does not hide the image.
+pub(crate) fn with_readable_record(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result<ImageWithRecord> {
+    with_record(pool, key, info.clone()).or_else(|error| match error.kind() {
+        Kind::Internal => {
+            log::warn!("{error}");
+            Ok(ImageWithRecord { info, record: None })
+        }
+        _ => Err(error),
+    })
+}
+
 /// The name in the request that made a volume.
 pub(crate) fn name(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<String>> {
     let record = pool.metadata(&id.object, RECORD_KEY)?.and_then(|text| Record::parse(&text).ok());
@@ -105,11 +116,11 @@ pub(crate) fn with_record_in_making(pool: &Pool<'_>, key: &str, info: ImageInfo)
     Ok(found.unwrap_or(ImageWithRecord { info, record: None }))
 }
 
-/// An image of which only the id is known.
-pub(crate) fn unknown(id: &VolumeId, image: String) -> ImageInfo {
+/// An image of which only its name and its id are known.
+pub(crate) fn unknown(name: &str, id: &str) -> ImageInfo {
     ImageInfo {
-        name: id.object.clone(),
-        id: image,
+        name: name.to_string(),
+        id: id.to_string(),
         size: 0,
         largest: LARGEST,
         snapshots: 0,

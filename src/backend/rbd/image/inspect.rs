@@ -15,11 +15,15 @@ use crate::ids::VolumeId;
 
 /// Looks a volume up.
 pub(crate) fn find(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Volume>> {
+    Ok(look_up(pool, id)?.map(|found| found.volume(id, pool.plugin())))
+}
+
+fn look_up(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<ImageWithRecord>> {
     if pool.is_removed()? {
         return Ok(None);
     }
-    let Some(info) = find_volume(pool, id)? else { return Ok(None) };
-    Ok(Some(with_record(pool, &pool.key_of(id), info)?.volume(id, pool.plugin())))
+    let found = find_volume(pool, id)?;
+    found.map(|info| with_record(pool, &pool.key_of(id), info)).transpose()
 }
 
 /// The volume with its nodes and its condition. If its cluster cannot be reached, a known volume is in a bad
@@ -28,8 +32,8 @@ pub(crate) fn inspect(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Volume>> 
     let inspected = look_closely(pool, id);
     match (inspected, last_known(pool.context, id)) {
         (Err(error), Some((image, record))) if is_unreachable(&error) => {
-            let volume =
-                ImageWithRecord { info: unknown(id, image), record: Some(record) }.volume(id, pool.plugin());
+            let volume = ImageWithRecord { info: unknown(&id.object, &image), record: Some(record) }
+                .volume(id, pool.plugin());
             let cluster = &id.place.cluster;
             let detail = format!("cluster {cluster:?} cannot be reached: {error}");
             let condition = Some(Fault::new(Reason::ClusterUnreachable, detail));
@@ -40,11 +44,7 @@ pub(crate) fn inspect(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Volume>> 
 }
 
 fn look_closely(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Volume>> {
-    if pool.is_removed()? {
-        return Ok(None);
-    }
-    let Some(info) = find_volume(pool, id)? else { return Ok(None) };
-    let found = with_record(pool, &pool.key_of(id), info)?;
+    let Some(found) = look_up(pool, id)? else { return Ok(None) };
     let holders = pool.holders(LockTarget::Header(&found.info.id))?;
     // A later version's lock counts: its node is in the cookie.
     let is_given = |lock: Result<Option<PublicationLock>>| {

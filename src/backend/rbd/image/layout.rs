@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::tool::{EXCLUSIVE_LOCK, Layout, PoolOptions};
+use crate::backend::rbd::tool::{DEFAULT_OBJECT_SIZE, EXCLUSIVE_LOCK, Layout, PoolOptions};
 use crate::csi::Capability;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -18,12 +18,9 @@ use crate::ids::VolumeId;
 /// Without `layering` there are no clones, without the exclusive lock no writers.
 const NEEDED: [&str; 2] = ["layering", EXCLUSIVE_LOCK];
 
-/// Bytes of an object, if the request names no size.
-const OBJECT_SIZE: u64 = 4 << 20;
-
 /// The layout of a new image.
 pub(crate) fn of_new(pool: &Pool<'_>, asked: &Layout) -> Result<Layout> {
-    let object_size = asked.object_size.unwrap_or(OBJECT_SIZE);
+    let object_size = asked.object_size.unwrap_or(DEFAULT_OBJECT_SIZE);
     let layout = of_copy(pool, asked)?;
     let striping = layout.striping.or(Some((object_size, 1)));
     Ok(Layout { object_size: Some(object_size), striping, ..layout })

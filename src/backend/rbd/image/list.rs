@@ -2,19 +2,17 @@
 //! queries than a page needs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::UNIX_EPOCH;
 
 use crate::backend::rbd::context::{Context, Pool};
-use crate::backend::rbd::image::find::{ImageWithRecord, with_record};
+use crate::backend::rbd::image::find::{ImageWithRecord, unknown, with_readable_record};
 use crate::backend::rbd::mirror::roles;
 use crate::backend::rbd::names;
 use crate::backend::rbd::snapshot::find::volume_of;
 use crate::backend::rbd::tool::{ImageInfo, ListedImage, Parent};
-use crate::backend::size::LARGEST;
 use crate::backend::{Page, Replicated, Unlisted, Volume};
 use crate::csi::Source;
 use crate::dispatch::Call;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::ids::{self, Place, SnapshotId, VolumeId};
 
 /// Up to `limit` volumes (0: all) whose keys follow `after`. `unlisted` decides about a pool or a cluster
@@ -83,7 +81,8 @@ fn images(pool: &Pool<'_>) -> Result<Vec<ListedImage>> {
         pool.memory().locations.forget_unlisted(&place, &error);
         let is_invalid = error.kind() == Kind::InvalidArgument;
         let error = if is_invalid { error.with_kind(Kind::Precondition) } else { error };
-        not_listed(error, &place)
+        let Place { cluster, pool, namespace, .. } = place;
+        error.context(format_args!("list pool {pool:?} with namespace {namespace:?} of cluster {cluster:?}"))
     })
 }
 
@@ -93,7 +92,7 @@ fn listed(pool: &Pool<'_>, key: &str, entry: &ListedImage, list: &[ListedImage])
     let id = VolumeId { place: place.clone(), object: entry.name.clone(), incarnation: None };
     let found = match ids::registration(&entry.name) {
         // Only the record tells from where the volume can be reached. It is read once, and then remembered.
-        Some(_) => with_record(pool, key, info(entry)).or_else(|error| without_record(entry, error))?,
+        Some(_) => with_readable_record(pool, key, info(entry))?,
         None => ImageWithRecord { info: info(entry), record: pool.memory().records.get(key, &entry.id) },
     };
     let is_known = found.record.is_some();
@@ -105,20 +104,6 @@ fn listed(pool: &Pool<'_>, key: &str, entry: &ListedImage, list: &[ListedImage])
     Ok(Volume { source, ..volume })
 }
 
-/// A volume whose record cannot be read does not keep the others from being listed.
-fn without_record(entry: &ListedImage, error: Error) -> Result<ImageWithRecord> {
-    if error.kind() != Kind::Internal {
-        return Err(error);
-    }
-    log::warn!("{error}");
-    Ok(ImageWithRecord { info: info(entry), record: None })
-}
-
-fn not_listed(error: Error, place: &Place) -> Error {
-    let Place { cluster, pool, namespace, .. } = place;
-    error.context(format_args!("list pool {pool:?} with namespace {namespace:?} of cluster {cluster:?}"))
-}
-
 fn page(entries: Vec<Volume>, is_more: bool) -> Page<Volume> {
     let next = entries.last().filter(|_| is_more).map(|volume| volume.id.key());
     Page { entries, next }
@@ -126,17 +111,8 @@ fn page(entries: Vec<Volume>, is_more: bool) -> Page<Volume> {
 
 /// The info of an image, as far as a list shows it.
 fn info(entry: &ListedImage) -> ImageInfo {
-    ImageInfo {
-        name: entry.name.clone(),
-        id: entry.id.clone(),
-        size: entry.size,
-        largest: LARGEST,
-        snapshots: entry.snapshots.len() as u64,
-        features: BTreeSet::new(),
-        created: UNIX_EPOCH,
-        parent: entry.parent.clone(),
-        mirroring: None,
-    }
+    let (snapshots, parent) = (entry.snapshots.len() as u64, entry.parent.clone());
+    ImageInfo { size: entry.size, snapshots, parent, ..unknown(&entry.name, &entry.id) }
 }
 
 /// The source of a volume whose record is not known, as far as the list shows it: the snapshot, while it

@@ -1,25 +1,22 @@
 //! Images: the volumes, and the images that cephlet makes of them for its own use.
 //!
-//! From the top: the operations on a volume (`place`, `create`, `delete`, `expand`, `qos`, `inspect`, `list`,
-//! `capacity`); how they are done (`clone`, `chain`, `layout`, `retain`, `unregister`); what all of them use
+//! From the top: the operations on a volume (`create`, `place`, `delete`, `change`, `inspect`, `list`,
+//! `capacity`); how they are done (`clone`, `layout`, `retain`, `unregister`); what all of them use
 //! (`rename`, `remove`, `find`, `watchers`, `record`).
 
 pub(crate) mod capacity;
-pub(crate) mod chain;
+pub(crate) mod change;
 mod clone;
-mod clone_source;
+pub(crate) mod clone_source;
 pub(crate) mod create;
 pub(crate) mod delete;
-pub(crate) mod expand;
 pub(crate) mod find;
 pub(crate) mod inspect;
-pub(crate) mod internal;
 pub(crate) mod layout;
 pub(crate) mod list;
 mod named;
 pub(crate) mod parent;
 mod place;
-pub(crate) mod qos;
 pub(crate) mod record;
 pub(crate) mod remove;
 pub(crate) mod rename;
@@ -28,6 +25,7 @@ mod spec;
 mod unregister;
 pub(crate) mod watchers;
 
+use self::spec::CreateSpec;
 use crate::backend::rbd::context::Context;
 use crate::backend::{
     Capacity, Deleted, Deletion, Interrupted, Named, NewVolume, Page, RecordDeletion, Unlisted, Volume,
@@ -55,7 +53,11 @@ impl Volumes for Context {
     }
 
     fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume> {
-        place::create(self, call, new)
+        let created = CreateSpec::new(new).and_then(|spec| match &new.topology {
+            None => self.within(call, (&new.place, &new.secrets), |pool| create::create(pool, &spec)),
+            Some(requirement) => place::create(self, call, (&spec, requirement)),
+        });
+        created.map_err(|error| error.context(format_args!("create volume {:?}", new.name)))
     }
 
     fn delete(
@@ -101,10 +103,10 @@ impl Volumes for Context {
     }
 
     fn expand(&self, call: &Call, id: &VolumeId, size: &SizeRange, secrets: &Secrets) -> Result<u64> {
-        self.within(call, (&id.place, secrets), |pool| expand::expand(pool, id, size))
+        self.within(call, (&id.place, secrets), |pool| change::expand(pool, id, size))
     }
 
     fn modify(&self, call: &Call, id: &VolumeId, parameters: &Map, secrets: &Secrets) -> Result<()> {
-        self.within(call, (&id.place, secrets), |pool| qos::modify(pool, id, parameters))
+        self.within(call, (&id.place, secrets), |pool| change::modify(pool, id, parameters))
     }
 }

@@ -23,14 +23,12 @@ pub(crate) fn find(context: &Context, call: &Call, name: &Named<'_>) -> Result<V
     let mut found = Vec::new();
     for cluster in placement::clusters(&context.clusters, settings.cluster.as_deref())? {
         let places = places(context, call, &cluster, &settings)?;
-        let mut ids: Vec<VolumeId> = places
-            .iter()
-            .map(|place| VolumeId {
-                place: place.clone(),
-                object: name.object.to_string(),
-                incarnation: None,
-            })
-            .collect();
+        let id = |place: &Place| VolumeId {
+            place: place.clone(),
+            object: name.object.to_string(),
+            incarnation: None,
+        };
+        let mut ids: Vec<VolumeId> = places.iter().map(id).collect();
         let wish = PlacementWish { cluster: Some(&cluster.name), ..settings.wish() };
         let registry = placement::choose_registry(&context.clusters, NAME, &wish)?;
         if places.contains(&registry) {

@@ -1,5 +1,4 @@
-//! Where a volume is made: at the place that its request names, or at the place that topology chooses, which
-//! is claimed in the registry of names first.
+//! Making a volume at the place that topology chooses, which is claimed in the registry of names first.
 //!
 //! 1. look where this daemon has seen the volume; if it is there, it is the answer
 //! 2. choose a pool
@@ -14,7 +13,6 @@ use crate::backend::ceph::claim::{Description, Name, Share};
 use crate::backend::ceph::domains::{Asked, Choice, Wishes};
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::create;
-use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::spec::CreateSpec;
 use crate::backend::rbd::parameters::Settings;
 use crate::backend::{NewVolume, Origin, Volume};
@@ -26,39 +24,29 @@ use crate::ids::{self, Place};
 /// How many times to ask for a claim that is another each time.
 const ATTEMPTS: usize = 4;
 
-/// Makes the volume, or finds the one that the same request made.
-pub(crate) fn create(context: &Context, call: &Call, new: &NewVolume) -> Result<Volume> {
-    let settings = Settings::parse(&new.parameters, &new.mutable_parameters);
-    let checked = settings.and_then(|settings| layout::check(&settings.layout, &new.capabilities));
-    let created = checked.and_then(|()| match &new.topology {
-        None => context
-            .locate(&new.place, &new.secrets)
-            .and_then(|at| create::create(&context.pool(call, &at), &CreateSpec::new(new, None)?)),
-        Some(requirement) => create_registered(context, call, (new, requirement)),
-    });
-    created.map_err(|error| error.context(format_args!("create volume {:?}", new.name)))
-}
-
 /// A volume whose name is registered, within a call.
 struct Registered<'a> {
     context: &'a Context,
     call: &'a Call,
     new: &'a NewVolume,
+    spec: &'a CreateSpec<'a>,
     requirement: &'a TopologyRequirement,
     registry: &'a PoolRef,
     name: Name<'a>,
 }
 
-fn create_registered(
+/// Makes the volume, or finds the one that the same request made.
+pub(crate) fn create(
     context: &Context,
     call: &Call,
-    (new, requirement): (&NewVolume, &TopologyRequirement),
+    (spec, requirement): (&CreateSpec<'_>, &TopologyRequirement),
 ) -> Result<Volume> {
+    let new = spec.new;
     let registry = context.locate(&new.place, &new.secrets)?;
     let (key, _) = ids::registration(&new.object)
         .ok_or_else(|| Error::internal(format!("{:?} is no name of a registered object", new.object)))?;
     let name = context.volume_name(call, &registry, key);
-    let this = Registered { context, call, new, requirement, registry: &registry, name };
+    let this = Registered { context, call, new, spec, requirement, registry: &registry, name };
     if let Some(volume) = this.find_known()? {
         return Ok(volume);
     }
@@ -66,7 +54,11 @@ fn create_registered(
         Found::Made(volume) => return Ok(*volume),
         Found::Claimed(choice, share) => (choice, share),
     };
-    let created = this.create_at(&choice).map_err(|error| this.name.give_back_after(&share, error))?;
+    let created = this.within(&choice, create::create).map_err(|error| {
+        // The chosen pool may be gone.
+        context.memory.domains.forget(&new.place.cluster);
+        this.name.give_back_after(&share, error)
+    })?;
     if !this.name.confirm(&share)? {
         return Err(Error::unavailable(format!(
             "it took so long that its name was claimed for another place than pool {:?}, where it is now: delete \
@@ -107,11 +99,10 @@ impl Registered<'_> {
 
     /// Chooses a pool: `pool`, if it fits.
     fn choose(&self, pool: Option<&str>) -> Result<Choice> {
-        let Self { context, call, new, .. } = self;
-        let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
+        let Self { context, call, spec: CreateSpec { settings, .. }, .. } = self;
         let wishes = Wishes::new(&context.identity.plugin, self.requirement);
         let registry = context.pool(call, self.registry);
-        let asked = asked(&registry, &settings, &wishes);
+        let asked = asked(&registry, settings, &wishes);
         let choice = context.memory.domains.choose(&asked, settings.access, pool)?;
         self.place(&choice.pool).fits(Some(&self.registry.pool))?;
         Ok(choice)
@@ -162,13 +153,13 @@ impl Registered<'_> {
 
     fn share(&self, choice: &Choice) -> Result<Option<Share>> {
         let description = Description::new(&self.new.name, choice.placed.clone());
-        self.name.claim(&choice.pool, &description).map_err(|error| self.not_registered(error))
-    }
-
-    fn not_registered(&self, error: Error) -> Error {
-        let registry = &self.new.place.pool;
-        error
-            .context(format_args!("register its name in pool {registry:?} (`registry` in the clusters file)"))
+        let share = self.name.claim(&choice.pool, &description);
+        share.map_err(|error| {
+            let registry = &self.new.place.pool;
+            error.context(format_args!(
+                "register its name in pool {registry:?} (`registry` in the clusters file)"
+            ))
+        })
     }
 
     fn remember(&self, choice: Choice) {
@@ -180,7 +171,14 @@ impl Registered<'_> {
     /// # Errors
     /// Already exists: it cannot be reached from where this request asks for.
     fn find_suitable(&self, claim: &Choice) -> Result<Option<Volume>> {
-        let found = self.find_at(claim)?;
+        let found = self.within(claim, create::find_made).map_err(|error| match is_unusable(&error) {
+            true => error.context(format_args!(
+                "its name is claimed for pool {:?} (if that is gone for good, {})",
+                claim.pool,
+                self.name.how_to_free()
+            )),
+            false => error,
+        })?;
         let (plugin, domains) = (&self.context.identity.plugin, &claim.placed.domains);
         if found.is_some() && !domains.is_reachable_from(plugin, &self.requirement.requisite) {
             return Err(Error::already_exists(format!(
@@ -192,33 +190,15 @@ impl Registered<'_> {
         Ok(found)
     }
 
-    /// The same, no matter from where that pool can be reached.
-    fn find_at(&self, claim: &Choice) -> Result<Option<Volume>> {
-        let new = NewVolume { place: self.place(&claim.pool), ..self.new.clone() };
-        let at = self.context.locate(&new.place, &new.secrets);
-        let found = at.and_then(|at| {
-            create::find_made(
-                &self.context.pool(self.call, &at),
-                &CreateSpec::new(&new, Some(&claim.placed))?,
-            )
-        });
-        found.map_err(|error| match is_unusable(&error) {
-            true => error.context(format_args!(
-                "its name is claimed for pool {:?} (if that is gone for good, {})",
-                claim.pool,
-                self.name.how_to_free()
-            )),
-            false => error,
-        })
-    }
-
-    fn create_at(&self, claim: &Choice) -> Result<Volume> {
-        let new = NewVolume { place: self.place(&claim.pool), ..self.new.clone() };
-        let at = self.context.locate(&new.place, &new.secrets)?;
-        let spec = CreateSpec::new(&new, Some(&claim.placed))?;
-        let created = create::create(&self.context.pool(self.call, &at), &spec);
-        // The chosen pool may be gone.
-        created.inspect_err(|_| self.context.memory.domains.forget(&new.place.cluster))
+    /// Works in the pool that is chosen.
+    fn within<T>(
+        &self,
+        choice: &Choice,
+        act: impl FnOnce(&Pool<'_>, &CreateSpec<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let new = NewVolume { place: self.place(&choice.pool), ..self.new.clone() };
+        let spec = self.spec.placed(&new, &choice.placed);
+        self.context.within(self.call, (&new.place, &new.secrets), |pool| act(pool, &spec))
     }
 }
 

@@ -1,8 +1,6 @@
 //! The creation record: the request for an image. It is kept in the image's metadata, and goes wherever the
 //! image goes.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 
 use crate::backend::NewVolume;
@@ -63,7 +61,7 @@ impl Record {
 
 /// The records of images, by the keys of their objects. The record of an image id never changes.
 #[derive(Debug, Default)]
-pub(crate) struct RecordCache(Cache<String, (String, Arc<Record>)>);
+pub(crate) struct RecordCache(Cache<String, (String, Record)>);
 
 impl RecordCache {
     /// Whether there was an image under this key a while ago.
@@ -78,12 +76,12 @@ impl RecordCache {
 
     /// The image that was under `key` a while ago: its id and its record.
     pub fn last(&self, key: &str) -> Option<(String, Record)> {
-        self.0.get(&key.to_string()).map(|(id, record)| (id, Record::clone(&record)))
+        self.0.get(&key.to_string())
     }
 
     /// Remembers the record of an image.
     pub fn remember(&self, key: &str, id: &str, record: &Record) {
-        self.0.remember(key.to_string(), (id.to_string(), Arc::new(record.clone())));
+        self.0.remember(key.to_string(), (id.to_string(), record.clone()));
     }
 
     /// Forgets an image that is gone.

@@ -11,7 +11,8 @@
 
 use crate::backend::ceph::publication::deletion::Acquired;
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::watchers::{MayBeMirrored, users};
+use crate::backend::rbd::image::parent::check_parent_later;
+use crate::backend::rbd::image::watchers::users;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed};
 use crate::error::{Error, Result};
 
@@ -23,20 +24,23 @@ pub(crate) fn is_large(info: &ImageInfo) -> bool {
     info.size > LARGE
 }
 
-/// Removes an image without snapshots, by its own name.
+/// Removes an image without snapshots, by its own name, and has its parent checked.
 pub(crate) fn remove_for_good(pool: &Pool<'_>, info: &ImageInfo) -> Result<Removed> {
     let ImageInfo { name, id, .. } = info;
     let is_trashed = pool.options()?.trashes_removed;
     // An image in use is moved to the trash, too.
-    if is_trashed && !users(pool, name, MayBeMirrored::as_said_by(info))?.is_empty() {
+    if is_trashed && !users(pool, info)?.is_empty() {
         return Ok(Removed::Watched);
     }
-    let removed = if is_large(info) { pool.remove_large(name)? } else { pool.remove(name)? };
-    match removed {
+    let removed = if is_large(info) { pool.remove_large(name) } else { pool.remove(name) };
+    let removed = removed.and_then(|removed| match removed {
         Removed::Gone if !is_trashed => Ok(Removed::Gone),
         Removed::Gone | Removed::Absent => purge_for_good(pool, id),
         refused @ (Removed::Watched | Removed::HasSnapshots) => Ok(refused),
-    }
+    });
+    // Also after a failure: the command may have been killed between the parent and the rest.
+    info.parent.iter().for_each(|parent| check_parent_later(pool, parent));
+    removed
 }
 
 /// Removes from the trash an image whose name is gone.
@@ -84,6 +88,16 @@ pub(crate) fn remove_bare_name(pool: &Pool<'_>, name: &str) -> Result<()> {
     });
     let released = deleter.unlock_own(target);
     removed.and(released)
+}
+
+/// Whether the image of this id exists. If not, removes the object that a lock may have left behind as its
+/// header, since the image was deleted meanwhile: ids are never reused, so it stays absent.
+pub(crate) fn exists_or_cleared(pool: &Pool<'_>, image: &str) -> Result<bool> {
+    let exists = pool.info(ImageRef::Id(image))?.is_some();
+    if !exists {
+        pool.remove_lockable(LockTarget::Header(image))?;
+    }
+    Ok(exists)
 }
 
 /// Removes an image, and tries again as long as a client watches it: for half a minute the cluster counts a

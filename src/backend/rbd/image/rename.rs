@@ -7,30 +7,9 @@
 
 use crate::backend::Rename;
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::parent::check_parent_later;
 use crate::backend::rbd::image::remove::{is_large, remove_for_good, remove_left_over};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, Removed, Renamed};
 use crate::error::Result;
-
-/// What the name by which an image was found turned out to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Settled {
-    /// The image's own.
-    OwnName,
-    /// A second name that a killed rename had left: it is removed, and the image stays. Or the image is gone.
-    NoName,
-}
-
-/// Whether an image has been given a name.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Named {
-    /// It has. This is the image now.
-    Done(Box<ImageInfo>),
-    /// The image is gone, or has a third name.
-    Absent,
-    /// Another image has the name.
-    Taken,
-}
 
 /// The image of this name, if the name is its own. The image is looked up by its id if the name may be a
 /// second one: a large image or one with snapshots is renamed when it is deleted, and so is a copy when it is
@@ -47,37 +26,48 @@ pub(crate) fn find_by_own_name(pool: &Pool<'_>, name: &str) -> Result<Option<Ima
     pool.info(ImageRef::Name(name))?.map_or(Ok(None), |info| settle(pool, info))
 }
 
-/// The image, if it was found by its own name. A second name is removed.
+/// The image, if the name by which it was found is its own. A second name is removed once it is certain that
+/// no controller is renaming the image.
 fn settle(pool: &Pool<'_>, info: ImageInfo) -> Result<Option<ImageInfo>> {
-    Ok((settle_name(pool, &info)? == Settled::OwnName).then_some(info))
+    let timing = pool.timing();
+    let what = format!("certainty that nobody is renaming image {} ({})", info.name, info.id);
+    let has_own_name = pool.call.wait_for(what, timing.orphan_name_grace, timing.poll, || {
+        if pool.info(ImageRef::Id(&info.id))?.is_some_and(|now| now.name == info.name) {
+            return Ok(Some(true));
+        }
+        // The rename, or a removal, may have ended.
+        let now = pool.info(ImageRef::Name(&info.name))?;
+        Ok(now.is_none_or(|now| now.id != info.id).then_some(false))
+    })?;
+    match has_own_name {
+        Some(has_own_name) => Ok(has_own_name.then_some(info)),
+        None => remove_second_name(pool, &info).map(|()| None),
+    }
 }
 
 /// Gives a copy its final name. The rename stays on record until it is known how far it came: if it is
 /// killed, the temporary name may be left, and no list shows it.
-pub(crate) fn rename_copy(pool: &Pool<'_>, info: &ImageInfo, name: &str) -> Result<Named> {
+pub(crate) fn rename_copy(pool: &Pool<'_>, info: &ImageInfo, name: &str) -> Result<Renamed> {
     let (from, image) = (info.name.clone(), info.id.clone());
     pool.context.renames.begin(&pool.place(), &Rename { from, to: name.to_string(), image })?;
-    let named = ensure_renamed(pool, info, name)?;
+    let renamed = ensure_renamed(pool, info, name)?;
     pool.context.renames.end(&pool.place(), &info.name);
-    Ok(named)
+    Ok(renamed)
 }
 
-/// Settles a recorded rename. The name that the directory does not have is removed. The result says whether
-/// it was the temporary one.
-pub(crate) fn settle_rename(pool: &Pool<'_>, rename: &Rename) -> Result<Settled> {
+/// Settles a recorded rename: removes the name that the directory does not have. Returns whether the image
+/// still has its temporary name.
+pub(crate) fn settle_rename(pool: &Pool<'_>, rename: &Rename) -> Result<bool> {
     let Rename { from, to, image } = rename;
     if let Some(second) = pool.info(ImageRef::Name(to))?.filter(|found| found.id == *image) {
-        settle_name(pool, &second)?;
+        settle(pool, second)?;
     }
-    let settled = match pool.info(ImageRef::Id(image))? {
-        Some(now) if now.name == *from => Settled::OwnName,
-        Some(_) | None => {
-            pool.remove_name(from)?;
-            Settled::NoName
-        }
-    };
+    let is_temporary = pool.info(ImageRef::Id(image))?.is_some_and(|now| now.name == *from);
+    if !is_temporary {
+        pool.remove_name(from)?;
+    }
     pool.context.renames.end(&pool.place(), from);
-    Ok(settled)
+    Ok(is_temporary)
 }
 
 /// Removes a copy that was not finished, or the rest of one whose removal was killed. If a killed rename has
@@ -86,59 +76,37 @@ pub(crate) fn remove_copy(pool: &Pool<'_>, temporary: &str) -> Result<Removed> {
     let Some(info) = pool.info(ImageRef::Name(temporary))? else {
         return remove_left_over(pool, temporary);
     };
-    if settle_name(pool, &info)? == Settled::NoName {
-        return Ok(Removed::Gone);
+    match settle(pool, info)? {
+        Some(info) => remove_for_good(pool, &info),
+        None => Ok(Removed::Gone),
     }
-    let removed = remove_for_good(pool, &info);
-    // Also after a failure: the command may have been killed between the parent and the rest.
-    info.parent.iter().for_each(|parent| check_parent_later(pool, parent));
-    removed
 }
 
 /// Gives an image a name, even if an earlier attempt was killed. The command's answer proves nothing: another
 /// image may have had the name first, or the former name may have meant another image by then. So the image
-/// is looked up by its id.
-pub(crate) fn ensure_renamed(pool: &Pool<'_>, info: &ImageInfo, name: &str) -> Result<Named> {
-    let named = try_rename(pool, info, name)?;
-    let second = if named == Named::Taken { pool.info(ImageRef::Name(name))? } else { None };
-    let Some(second) = second.filter(|second| second.id == info.id) else { return Ok(named) };
-    settle_name(pool, &second)?;
+/// is looked up by its id. Absent: it is gone, or has a third name.
+pub(crate) fn ensure_renamed(pool: &Pool<'_>, info: &ImageInfo, name: &str) -> Result<Renamed> {
+    let renamed = try_rename(pool, info, name)?;
+    let second = if renamed == Renamed::Taken { pool.info(ImageRef::Name(name))? } else { None };
+    let Some(second) = second.filter(|second| second.id == info.id) else { return Ok(renamed) };
+    settle(pool, second)?;
     try_rename(pool, info, name)
 }
 
-fn try_rename(pool: &Pool<'_>, info: &ImageInfo, name: &str) -> Result<Named> {
+fn try_rename(pool: &Pool<'_>, info: &ImageInfo, name: &str) -> Result<Renamed> {
     let said = pool.rename(&info.name, name)?;
     if said == Renamed::Absent {
-        return Ok(Named::Absent);
+        return Ok(said);
     }
     match pool.info(ImageRef::Id(&info.id))? {
         Some(now) if now.name == name => {
             if said == Renamed::Taken {
                 remove_second_name(pool, info)?;
             }
-            Ok(Named::Done(Box::new(now)))
+            Ok(Renamed::Done)
         }
-        Some(now) if now.name == info.name => Ok(Named::Taken),
-        Some(_) | None => Ok(Named::Absent),
-    }
-}
-
-/// Settles whether the image has the name by which it was found. A second name is removed once it is certain
-/// that no controller is renaming the image.
-fn settle_name(pool: &Pool<'_>, info: &ImageInfo) -> Result<Settled> {
-    let timing = pool.timing();
-    let what = format!("certainty that nobody is renaming image {} ({})", info.name, info.id);
-    let settled = pool.call.wait_for(what, timing.orphan_name_grace, timing.poll, || {
-        if pool.info(ImageRef::Id(&info.id))?.is_some_and(|now| now.name == info.name) {
-            return Ok(Some(Settled::OwnName));
-        }
-        // The rename, or a removal, may have ended.
-        let now = pool.info(ImageRef::Name(&info.name))?;
-        Ok(now.is_none_or(|now| now.id != info.id).then_some(Settled::NoName))
-    })?;
-    match settled {
-        Some(settled) => Ok(settled),
-        None => remove_second_name(pool, info).map(|()| Settled::NoName),
+        Some(now) if now.name == info.name => Ok(Renamed::Taken),
+        Some(_) | None => Ok(Renamed::Absent),
     }
 }
 

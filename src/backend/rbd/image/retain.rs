@@ -10,54 +10,39 @@ use std::time::Duration;
 
 use crate::backend::ceph::publication::deletion::{Acquired, DeletionLock};
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::internal;
-use crate::backend::rbd::image::parent::{check_parent_later, check_retained_in};
+use crate::backend::rbd::image::parent::check_retained_in;
 use crate::backend::rbd::image::remove::{is_large, remove_for_good, remove_left_over};
-use crate::backend::rbd::image::rename::{Named, ensure_renamed, find_by_own_name};
-use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
+use crate::backend::rbd::image::rename::{ensure_renamed, find_by_own_name};
+use crate::backend::rbd::image::watchers::refuse_watched;
 use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::names::{self, OBJECT_KEY};
-use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed, RemovedByNumber, SnapshotInfo};
+use crate::backend::rbd::tool::{
+    ImageInfo, ImageRef, LockTarget, Removed, RemovedByNumber, Renamed, SnapshotInfo,
+};
 use crate::error::{Error, Result};
 use crate::jobs::{RETRY, Requeue};
 
-/// The outcome of a look at a retained image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Checked {
-    /// It is gone, or still needed.
-    Settled,
-    /// Nothing needs it, but it cannot be removed yet.
-    Busy,
-}
-
-impl Checked {
-    /// When a job looks again.
-    pub fn next(self) -> Requeue {
-        match self {
-            Self::Settled => Requeue::Never,
-            Self::Busy => Requeue::After(RETRY),
-        }
-    }
-}
+/// Nothing needs the image, but it cannot be removed yet.
+const BUSY: Requeue = Requeue::After(RETRY);
 
 /// Gives an image the name of a retained one. The caller holds its deletion lock, which is not given back: it
 /// is removed with the image, or expires.
 pub(crate) fn retain(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> Result<()> {
     let ImageInfo { name, id, .. } = info;
     // `rbd rename` also renames an image that is in use.
-    refuse_watched(pool, name, MayBeMirrored::as_said_by(info))?;
+    refuse_watched(pool, info)?;
     let retained = names::retained(id);
     let call = lock.call(pool.call)?;
     let in_time = pool.with_call(&call);
     // The name serves the image's snapshots, even one that is taken between the look and the rename.
     in_time.set_metadata(name, OBJECT_KEY, name)?;
     match ensure_renamed(&in_time, info, &retained)? {
-        Named::Done(_) => {
+        Renamed::Done => {
             check_retained_in(pool, id, Duration::ZERO);
             Ok(())
         }
-        Named::Absent => refuse_unless_gone(pool, info, &retained),
-        Named::Taken => Err(Error::precondition(format!(
+        Renamed::Absent => refuse_unless_gone(pool, info, &retained),
+        Renamed::Taken => Err(Error::precondition(format!(
             "the name {retained:?} that it would have until it is removed is taken: look at that image and \
              remove it"
         ))),
@@ -77,47 +62,34 @@ fn refuse_unless_gone(pool: &Pool<'_>, info: &ImageInfo, retained: &str) -> Resu
     Err(Error::unavailable(format!("image {name:?} was replaced during this call: try again")))
 }
 
-/// Called when an image has lost a snapshot: removes it if it is retained and nothing needs it any more.
-pub(crate) fn remove_retained(pool: &Pool<'_>, image: &str) -> Result<()> {
-    if check_retained(pool, image)? == Checked::Busy {
-        check_retained_in(pool, image, RETRY);
-    }
-    Ok(())
-}
-
 /// Removes an image, or the rest of one, if it is retained and nothing needs it. A large image gets a job of
-/// its own, so no small one waits for it.
+/// its own, so no small one waits for it. Returns when to look again.
 ///
 /// One caller at a time looks and removes: the lock of a second one would make the header object anew after
 /// the first has removed the image, and a crash then would leave that object.
-pub(crate) fn check_retained(pool: &Pool<'_>, image: &str) -> Result<Checked> {
-    let _working = internal::lock(pool, &names::retained(image))?;
+pub(crate) fn check_retained(pool: &Pool<'_>, image: &str) -> Result<Requeue> {
+    let retained = names::retained(image);
+    let _working = pool.lock_internal(&retained)?;
     match pool.info(ImageRef::Id(image))? {
-        None => remove_headless(pool, &names::retained(image)).map(|()| Checked::Settled),
-        Some(info) if !is_unneeded(pool, &info)? => Ok(Checked::Settled),
+        // The rest of a removal that was killed at its end: an entry in the trash without a header. If an
+        // image of another id has the name, it is an operator's that was renamed by mistake.
+        None if pool.info(ImageRef::Name(&retained))?.is_some() => Ok(Requeue::Never),
+        None => remove_left_over(pool, &retained).map(|_| Requeue::Never),
+        Some(info) if !is_unneeded(pool, &info)? => Ok(Requeue::Never),
         Some(info) if is_large(&info) => {
             let (at, image) = (pool.at.clone(), image.to_string());
             pool.context.jobs.add_now(Job::RemoveLarge { at, image });
-            Ok(Checked::Settled)
+            Ok(Requeue::Never)
         }
         Some(info) => remove_unneeded(pool, &info),
     }
 }
 
 /// Removes a retained image of any size if nothing needs it.
-pub(crate) fn remove_large(pool: &Pool<'_>, image: &str) -> Result<Checked> {
+pub(crate) fn remove_large(pool: &Pool<'_>, image: &str) -> Result<Requeue> {
     match pool.info(ImageRef::Id(image))? {
         Some(info) if is_unneeded(pool, &info)? => remove_unneeded(pool, &info),
-        _ => Ok(Checked::Settled),
-    }
-}
-
-/// Removes the rest of a removal that was killed at its end: an entry in the trash without a header. If an
-/// image of another id has the name, it is an operator's that was renamed by mistake.
-fn remove_headless(pool: &Pool<'_>, name: &str) -> Result<()> {
-    match pool.info(ImageRef::Name(name))? {
-        Some(_) => Ok(()),
-        None => remove_left_over(pool, name).map(drop),
+        _ => Ok(Requeue::Never),
     }
 }
 
@@ -138,7 +110,7 @@ pub(crate) fn is_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
 }
 
 /// Removes a retained image that nothing needs.
-fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<Checked> {
+fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<Requeue> {
     // The volume's name may still open the image if the rename was killed. No node may be given the image by
     // that name, and `rbd rm` would leave the name behind, taken by no image.
     if let Some(former) = pool.metadata(&info.name, OBJECT_KEY)? {
@@ -148,23 +120,21 @@ fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<Checked> {
         // Another controller's lock keeps nodes out as well, and two may remove the image at once.
         Acquired::Locked(_) | Acquired::HeldElsewhere => {}
         // The image was published to a node by that name.
-        Acquired::Published(_) => return Ok(Checked::Busy),
+        Acquired::Published(_) => return Ok(BUSY),
     }
-    let removed = remove_snapshots(pool, info).and_then(|()| remove_for_good(pool, info));
-    // Also after a failure: the command may have been killed between the parent and the rest.
-    info.parent.iter().for_each(|parent| check_parent_later(pool, parent));
-    match removed? {
+    remove_snapshots(pool, info)?;
+    match remove_for_good(pool, info)? {
         Removed::Gone => {
             log::info!("{}: removed {}, a deleted volume that nothing needs any more", pool.at, info.name);
-            Ok(Checked::Settled)
+            Ok(Requeue::Never)
         }
         Removed::Absent => {
             // Another controller removed it first, and the lock may have made an object without an image.
             pool.remove_lockable(LockTarget::Header(&info.id))?;
-            Ok(Checked::Settled)
+            Ok(Requeue::Never)
         }
-        Removed::HasSnapshots => Ok(Checked::Settled),
-        Removed::Watched => Ok(Checked::Busy),
+        Removed::HasSnapshots => Ok(Requeue::Never),
+        Removed::Watched => Ok(BUSY),
     }
 }
 
@@ -187,16 +157,7 @@ fn remove_snapshots(pool: &Pool<'_>, info: &ImageInfo) -> Result<()> {
 }
 
 /// The names of the snapshots that were asked for: neither in the image's trash, nor taken for a copy.
-fn names_of_live(snapshots: &[SnapshotInfo]) -> Vec<&str> {
+pub(crate) fn names_of_live(snapshots: &[SnapshotInfo]) -> Vec<&str> {
     let is_live = |it: &&SnapshotInfo| !it.trashed && !names::is_transient(&it.name);
     snapshots.iter().filter(is_live).map(|it| it.name.as_str()).collect()
-}
-
-/// Refuses a volume whose deletion would free nothing, because its snapshots need the image.
-pub(crate) fn refuse_needed(snapshots: &[SnapshotInfo]) -> Result<()> {
-    let live = names_of_live(snapshots);
-    if live.is_empty() {
-        return Ok(());
-    }
-    Err(Error::needed_by(&live))
 }

@@ -5,6 +5,7 @@ use crate::backend::creation_record::Placed;
 use crate::backend::parameters::formatted_with;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::{ImageWithRecord, with_record_in_making};
+use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::record::Record;
 use crate::backend::rbd::image::remove::remove_bare_name;
 use crate::backend::rbd::image::rename::{find_by_own_name, settle_and_find};
@@ -14,6 +15,7 @@ use crate::backend::rbd::tool::ImageInfo;
 use crate::backend::size::{BLOCK, Bounds};
 use crate::csi::Capability;
 use crate::error::{Error, Result};
+use crate::ids::Place;
 
 /// A request for a volume, with its parameters parsed.
 #[derive(Debug)]
@@ -27,11 +29,19 @@ pub(crate) struct CreateSpec<'a> {
 }
 
 impl<'a> CreateSpec<'a> {
-    /// Parses a request; `placed` is the place that topology chose, if it did.
-    pub fn new(new: &'a NewVolume, placed: Option<&Placed>) -> Result<Self> {
-        let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?.at(placed);
-        let record = Record::new(new, &settings, placed.cloned());
+    /// Parses a request, whose parameters must suit the intended use of the volume.
+    pub fn new(new: &'a NewVolume) -> Result<Self> {
+        let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
+        layout::check(&settings.layout, &new.capabilities)?;
+        let record = Record::new(new, &settings, None);
         Ok(Self { new, settings, record })
+    }
+
+    /// The request `new`, which is this one at the place that topology chose.
+    pub fn placed<'b>(&self, new: &'b NewVolume, placed: &Placed) -> CreateSpec<'b> {
+        let settings = self.settings.clone().at(Some(placed));
+        let record = Record::new(new, &settings, Some(placed.clone()));
+        CreateSpec { new, settings, record }
     }
 
     /// The key of its object.
@@ -53,15 +63,6 @@ pub(crate) fn bounds<'a>(settings: &Settings, uses: &[Capability], fs_type: Opti
     Bounds { smallest: BLOCK, largest: settings.layout.largest_size(), fs_type }
 }
 
-/// Looks for an image that this daemon has seen: a repeated request then costs one process. For other
-/// requests, the attempt to make the volume is the look.
-pub(crate) fn find_if_known(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Option<ImageInfo>> {
-    if !pool.memory().records.contains(&spec.key()) {
-        return Ok(None);
-    }
-    find_whole(pool, spec)
-}
-
 /// The image of the volume's name, if that is its own name. A copy's rename may have stopped half way, even
 /// if the copy was flattened and has no parent that shows it to be one.
 pub(crate) fn find_whole(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Option<ImageInfo>> {
@@ -79,21 +80,20 @@ pub(crate) fn find_taken(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Optio
     pool.call.wait_for(what, 2 * timing.orphan_name_grace, timing.poll, || find_whole(pool, spec))
 }
 
-/// Gives the volume's name to an image by `take`, which returns None if the name is taken. If the image that
-/// has it answers the request, `found` makes it the outcome. A name that a killed creation has left without
-/// an image is removed, and `take` is called once more.
-pub(crate) fn take_name<T>(
+/// Gives the volume's name to an image by `take`, which returns None if the name is taken. Then the image
+/// that has it is the outcome, if it answers the request. A name that a killed creation has left without an
+/// image is removed, and `take` is called once more.
+pub(crate) fn take_name(
     pool: &Pool<'_>,
     spec: &CreateSpec<'_>,
-    mut take: impl FnMut() -> Result<Option<T>>,
-    found: impl FnOnce(ImageInfo) -> T,
-) -> Result<T> {
+    mut take: impl FnMut() -> Result<Option<ImageWithRecord>>,
+) -> Result<ImageWithRecord> {
     for is_cleared in [false, true] {
         if let Some(taken) = take()? {
             return Ok(taken);
         }
         if let Some(winner) = find_taken(pool, spec)? {
-            return answer_from(pool, spec, winner).map(found);
+            return answer_from(pool, spec, winner);
         }
         if !is_cleared {
             remove_bare_name(pool, &spec.new.object)?;
@@ -108,42 +108,44 @@ pub(crate) fn replaced() -> Error {
 }
 
 /// Answers a request whose image exists already; finishes the image if a killed creation did not.
-pub(crate) fn answer_from(pool: &Pool<'_>, spec: &CreateSpec<'_>, info: ImageInfo) -> Result<ImageInfo> {
+pub(crate) fn answer_from(
+    pool: &Pool<'_>,
+    spec: &CreateSpec<'_>,
+    info: ImageInfo,
+) -> Result<ImageWithRecord> {
     let new = spec.new;
-    let ImageWithRecord { info, record } = with_record_in_making(pool, &spec.key(), info)?;
-    match record {
-        Some(present) => refuse_difference(pool, new, &present, &info)?,
+    let mut found = with_record_in_making(pool, &spec.key(), info)?;
+    let info = &found.info;
+    match &found.record {
+        Some(present) => {
+            let canonical = |place: &Place| pool.context.canonical(place);
+            if let Some(difference) = present.asked.difference(new, info.size, &canonical) {
+                return Err(Error::already_exists(format!(
+                    "a volume for {:?} exists already as image {} of pool {:?}, but {difference}",
+                    new.name, info.name, new.place.pool
+                )));
+            }
+        }
         None if new.source.is_some() => {
             return Err(Error::already_exists(format!(
                 "image {:?} exists, was not made by cephlet and is no copy of the source: choose another name",
                 new.object
             )));
         }
-        None if !new.size.admits(info.size) => return Err(size_differs(new, info.size)),
+        None if !new.size.admits(info.size) => {
+            return Err(Error::already_exists(format!(
+                "image {:?} exists already and has {} bytes, which is not within {} to {} (0 is no limit)",
+                new.object, info.size, new.size.required, new.size.limit
+            )));
+        }
         None => {
             // The record is the last: an image that has it is whole.
             for (key, value) in spec.metadata()?.iter().rev() {
                 pool.set_metadata(&new.object, key, value)?;
             }
             pool.memory().records.remember(&spec.key(), &info.id, &spec.record);
+            found.record = Some(spec.record.clone());
         }
     }
-    Ok(info)
-}
-
-fn refuse_difference(pool: &Pool<'_>, new: &NewVolume, present: &Record, info: &ImageInfo) -> Result<()> {
-    match present.asked.difference(new, info.size, &|place| pool.context.canonical(place)) {
-        None => Ok(()),
-        Some(difference) => Err(Error::already_exists(format!(
-            "a volume for {:?} exists already as image {} of pool {:?}, but {difference}",
-            new.name, info.name, new.place.pool
-        ))),
-    }
-}
-
-fn size_differs(new: &NewVolume, size: u64) -> Error {
-    Error::already_exists(format!(
-        "image {:?} exists already and has {size} bytes, which is not within {} to {} (0 is no limit)",
-        new.object, new.size.required, new.size.limit
-    ))
+    Ok(found)
 }

@@ -10,25 +10,11 @@ use crate::error::{Error, Result};
 /// For this many times a command's duration, an image may be open to one client after another.
 const MANY_LOOKS: u32 = 40;
 
-/// Whether the clients of an image may be daemons of rbd-mirror, which are no users of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MayBeMirrored {
-    Yes,
-    No,
-}
-
-impl MayBeMirrored {
-    /// As the image's own info says.
-    pub fn as_said_by(info: &ImageInfo) -> Self {
-        if info.mirroring.is_some() { Self::Yes } else { Self::No }
-    }
-}
-
 /// The clients that have the image open, except daemons of rbd-mirror: those of the peers watch a primary all
 /// the time. The cluster is asked for its daemons only if a client is not known as one.
-pub(crate) fn users(pool: &Pool<'_>, name: &str, mirrored: MayBeMirrored) -> Result<Vec<Watcher>> {
-    let mut watchers = pool.watchers(name)?.unwrap_or_default();
-    if mirrored == MayBeMirrored::No || watchers.is_empty() {
+pub(crate) fn users(pool: &Pool<'_>, image: &ImageInfo) -> Result<Vec<Watcher>> {
+    let mut watchers = pool.watchers(&image.name)?.unwrap_or_default();
+    if image.mirroring.is_none() || watchers.is_empty() {
         return Ok(watchers);
     }
     let (cluster, known) = (&pool.at.access.cluster.name, &pool.memory().mirror_daemons);
@@ -43,8 +29,8 @@ pub(crate) fn users(pool: &Pool<'_>, name: &str, mirrored: MayBeMirrored) -> Res
 
 /// The clients that have the image open for longer than a command does: another controller that reads the
 /// image's record or takes a snapshot counts as a watcher too, for a moment.
-pub(crate) fn staying_watchers(pool: &Pool<'_>, name: &str, mirrored: MayBeMirrored) -> Result<Vec<Watcher>> {
-    staying_of(pool, name, || users(pool, name, mirrored))
+pub(crate) fn staying_watchers(pool: &Pool<'_>, image: &ImageInfo) -> Result<Vec<Watcher>> {
+    staying_of(pool, &image.name, || users(pool, image))
 }
 
 /// Those of the watchers found by `look` that have the image open for longer than a command does.
@@ -87,9 +73,9 @@ pub(crate) fn await_dead(
 }
 
 /// Refuses an image that clients have open.
-pub(crate) fn refuse_watched(pool: &Pool<'_>, name: &str, mirrored: MayBeMirrored) -> Result<()> {
-    let watchers = staying_watchers(pool, name, mirrored)?;
-    if watchers.is_empty() { Ok(()) } else { Err(in_use(name, &watchers)) }
+pub(crate) fn refuse_watched(pool: &Pool<'_>, image: &ImageInfo) -> Result<()> {
+    let watchers = staying_watchers(pool, image)?;
+    if watchers.is_empty() { Ok(()) } else { Err(in_use(&image.name, &watchers)) }
 }
 
 /// Refuses an image that a kernel has mapped: unlike other clients, a kernel is no killed command of cephlet.

@@ -7,14 +7,14 @@ use crate::backend::Finding;
 use crate::backend::ceph::{ClusterAccess, PoolRef, examine};
 use crate::backend::finding::{COPY_LEFT, DELETED_STAYS};
 use crate::backend::rbd::context::{Context, Pool};
-use crate::backend::rbd::image::internal;
-use crate::backend::rbd::image::retain::{Checked, check_retained, is_unneeded};
+use crate::backend::rbd::image::retain::{check_retained, is_unneeded};
 use crate::backend::rbd::jobs::Job;
-use crate::backend::rbd::jobs::sweep::{Swept, is_too_old_for_a_copy, remove_unfinished};
+use crate::backend::rbd::jobs::sweep::{is_too_old_for_a_copy, remove_unfinished};
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::ImageRef;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
+use crate::jobs::Requeue;
 
 /// The findings in all clusters that answer.
 pub(crate) fn examine(context: &Arc<Context>) -> Vec<Finding> {
@@ -77,8 +77,8 @@ fn deleted_stays(
     let meaning = format!("{name} is a deleted volume that nothing needs any more");
     let found = Finding::new(&DELETED_STAYS, path(pool.at, name), meaning);
     Ok(Some(found.with_remedy(move |call| match check_retained(&context.pool(call, &at), &image)? {
-        Checked::Settled => Ok(()),
-        Checked::Busy => Err(Error::precondition(format!(
+        Requeue::Never => Ok(()),
+        Requeue::After(_) => Err(Error::precondition(format!(
             "the image is in use, or published to a node: `rbd status {}/{}` shows by which client",
             at.pool,
             names::retained(&image)
@@ -88,7 +88,7 @@ fn deleted_stays(
 
 /// The copies of this controller that it does not make now, and the old ones of others.
 fn copy_left(context: &Arc<Context>, pool: &Pool<'_>, (name, tag): (&str, &str)) -> Result<Option<Finding>> {
-    let Some(_not_being_made) = internal::try_lock(pool, name)? else { return Ok(None) };
+    let Some(_not_being_made) = pool.try_lock_internal(name)? else { return Ok(None) };
     let made = pool.info(ImageRef::Name(name))?.map(|info| info.created);
     if tag != pool.tag() && !made.is_some_and(|made| is_too_old_for_a_copy(pool, made)) {
         return Ok(None);
@@ -96,7 +96,7 @@ fn copy_left(context: &Arc<Context>, pool: &Pool<'_>, (name, tag): (&str, &str))
     let (context, at, name) = (Arc::clone(context), pool.at.clone(), name.to_string());
     let found = Finding::new(&COPY_LEFT, path(&at, &name), format!("{name} is a copy that was not finished"));
     Ok(Some(found.with_remedy(move |call| match remove_unfinished(&context.pool(call, &at), &name, None)? {
-        Swept::Done => Ok(()),
-        Swept::BeingMade => Err(Error::unavailable("the copy is being made now")),
+        Requeue::Never => Ok(()),
+        Requeue::After(_) => Err(Error::unavailable("the copy is being made now")),
     })))
 }

@@ -10,15 +10,13 @@ pub(crate) mod leftovers;
 pub(crate) mod run;
 pub(crate) mod sweep;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::ceph::PoolRef;
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::jobs::{JobQueue, Requeue};
-
-const NOW: Duration = Duration::ZERO;
 
 /// Something to do.
 #[derive(Clone, Debug)]
@@ -46,29 +44,18 @@ pub(crate) struct CopiedVolume {
 }
 
 /// Does a job; it may change the job for the next time.
-type Runner = dyn Fn(&Call, &mut Job) -> Result<Requeue> + Send + Sync;
+pub(crate) type Runner = dyn Fn(&Call, &mut Job) -> Result<Requeue> + Send + Sync;
 
 /// The jobs, and when they are due.
 pub(crate) struct Jobs {
     pub queue: Arc<JobQueue>,
-    runner: OnceLock<Arc<Runner>>,
+    pub runner: Arc<Runner>,
 }
 
 impl Jobs {
-    /// Jobs in this queue, done by `runner` once there is one.
-    pub fn new(queue: Arc<JobQueue>) -> Self {
-        Self { queue, runner: OnceLock::new() }
-    }
-
-    /// Sets the runner of the jobs. Without a runner no job is added.
-    pub fn run_by(&self, runner: impl Fn(&Call, &mut Job) -> Result<Requeue> + Send + Sync + 'static) {
-        let _ = self.runner.set(Arc::new(runner));
-    }
-
     /// Adds a job that is due after `pause`; if the same job waits already, it is due no later than that.
     pub fn add(&self, pause: Duration, mut job: Job) {
-        let Some(runner) = self.runner.get().map(Arc::clone) else { return };
-        let (lane, name) = (job.lane(), job.to_string());
+        let (runner, lane, name) = (Arc::clone(&self.runner), job.lane(), job.to_string());
         self.queue.add(&lane, name, pause, move |call| runner(call, &mut job));
     }
 
@@ -79,7 +66,7 @@ impl Jobs {
 
     /// Adds a job that is due now.
     pub fn add_now(&self, job: Job) {
-        self.add(NOW, job);
+        self.add(Duration::ZERO, job);
     }
 }
 

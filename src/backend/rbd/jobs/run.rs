@@ -1,24 +1,14 @@
 //! Doing the jobs.
 
-use std::sync::Weak;
-
 use crate::backend::rbd::context::Context;
-use crate::backend::rbd::image::retain::{Checked, check_retained, remove_large};
+use crate::backend::rbd::image::retain::{check_retained, remove_large};
 use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::jobs::sweep::{
-    Swept, in_every_pool, own_clusters, remove_leftovers, remove_unfinished, sweep_cluster,
+    in_every_pool, own_clusters, remove_leftovers, remove_unfinished, sweep_cluster,
 };
 use crate::dispatch::Call;
 use crate::error::Result;
-use crate::jobs::{RETRY, Requeue};
-
-/// Does a job of a backend, unless the backend is gone.
-pub(crate) fn run_for(context: &Weak<Context>, call: &Call, job: &mut Job) -> Result<Requeue> {
-    match context.upgrade() {
-        Some(context) => run(&context, call, job),
-        None => Ok(Requeue::Never),
-    }
-}
+use crate::jobs::Requeue;
 
 /// Does a job.
 pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Requeue> {
@@ -35,13 +25,10 @@ pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Reque
     match job {
         Job::Sweep { cluster } => sweep_cluster(context, call, cluster).map(|()| Requeue::Never),
         Job::RemoveTemporary { at, temporary, source } => {
-            Ok(match remove_unfinished(&context.pool(call, at), temporary, source.as_ref())? {
-                Swept::Done => Requeue::Never,
-                Swept::BeingMade => Requeue::After(RETRY),
-            })
+            remove_unfinished(&context.pool(call, at), temporary, source.as_ref())
         }
-        Job::Retained { at, image } => check_retained(&context.pool(call, at), image).map(Checked::next),
-        Job::RemoveLarge { at, image } => remove_large(&context.pool(call, at), image).map(Checked::next),
+        Job::Retained { at, image } => check_retained(&context.pool(call, at), image),
+        Job::RemoveLarge { at, image } => remove_large(&context.pool(call, at), image),
         Job::CheckLeftovers { cluster } => {
             check_leftovers(context, call, cluster);
             Ok(Requeue::Never)

@@ -6,24 +6,14 @@ use std::time::{Duration, SystemTime};
 
 use crate::backend::ceph::names::tag_of_transient;
 use crate::backend::rbd::context::{Context, Pool};
-use crate::backend::rbd::image::internal;
 use crate::backend::rbd::image::parent::{check_retained_in, check_retained_later};
-use crate::backend::rbd::image::rename::{Settled, remove_copy, settle_rename};
+use crate::backend::rbd::image::rename::{remove_copy, settle_rename};
 use crate::backend::rbd::jobs::{CopiedVolume, Job};
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageRef, Removed, Trashed};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
-use crate::jobs::{RETRY, try_each};
-
-/// What became of the leftovers of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Swept {
-    /// It is gone.
-    Done,
-    /// The copy is being made now.
-    BeingMade,
-}
+use crate::jobs::{RETRY, Requeue, try_each};
 
 /// Sweeps the clusters in the background, so a cluster that is down does not delay the start.
 pub(crate) fn sweep_later(context: &Context) {
@@ -119,7 +109,7 @@ fn sweep_transient(pool: &Pool<'_>) -> Result<()> {
 /// Removes the snapshot of a killed copy of this controller, unless that copy is being made now.
 fn remove_own_transient(pool: &Pool<'_>, image: &str, snapshot: &str) -> Result<()> {
     let temporary = names::temporary_from(snapshot);
-    let Some(_working) = internal::try_lock(pool, &temporary)? else { return Ok(()) };
+    let Some(_working) = pool.try_lock_internal(&temporary)? else { return Ok(()) };
     pool.remove_snapshot(ImageRef::Id(image), snapshot).map(drop)
 }
 
@@ -155,9 +145,14 @@ pub(crate) fn is_too_old_for_a_copy(pool: &Pool<'_>, made: SystemTime) -> bool {
 }
 
 /// Removes the leftovers of a copy that is not being made. Each killed removal may have left an image of this
-/// name in the trash, unseen, and one removal removes only one of these images.
-pub(crate) fn remove_unfinished(pool: &Pool<'_>, name: &str, source: Option<&CopiedVolume>) -> Result<Swept> {
-    let Some(_working) = internal::try_lock(pool, name)? else { return Ok(Swept::BeingMade) };
+/// name in the trash, unseen, and one removal removes only one of these images. Returns when to look again:
+/// never, unless the copy is being made now.
+pub(crate) fn remove_unfinished(
+    pool: &Pool<'_>,
+    name: &str,
+    source: Option<&CopiedVolume>,
+) -> Result<Requeue> {
+    let Some(_working) = pool.try_lock_internal(name)? else { return Ok(Requeue::After(RETRY)) };
     if let Some(CopiedVolume { at, image }) = source {
         let there = pool.other(at);
         there.remove_snapshot(ImageRef::Id(image), &names::transient(name))?;
@@ -166,14 +161,14 @@ pub(crate) fn remove_unfinished(pool: &Pool<'_>, name: &str, source: Option<&Cop
     }
     let renames = pool.context.renames.begun(&pool.place());
     if let Some(rename) = renames.iter().find(|rename| rename.from == name)
-        && settle_rename(pool, rename)? == Settled::NoName
+        && !settle_rename(pool, rename)?
     {
-        return Ok(Swept::Done);
+        return Ok(Requeue::Never);
     }
     loop {
         match remove_copy(pool, name)? {
             Removed::Gone => log::info!("{}: removed {name}, a copy that was never finished", pool.at),
-            Removed::Absent => return Ok(Swept::Done),
+            Removed::Absent => return Ok(Requeue::Never),
             Removed::Watched => {
                 return Err(Error::unavailable(format!("image {name:?} is still in use")));
             }
@@ -182,7 +177,7 @@ pub(crate) fn remove_unfinished(pool: &Pool<'_>, name: &str, source: Option<&Cop
                     "{}: {name}, a copy never finished, has snapshots: look at it, remove it",
                     pool.at
                 );
-                return Ok(Swept::Done);
+                return Ok(Requeue::Never);
             }
         }
     }

@@ -17,12 +17,13 @@
 use super::begin;
 use super::newest::{Newest, is_followed};
 use super::role::mirroring;
-use super::users::{nodes, published, while_unpublished};
+use super::users::{published, while_unpublished};
 use crate::backend::MirroringMode;
 use crate::backend::ceph::publication::WHILE_ASKING;
+use crate::backend::ceph::publication::deletion::nodes;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::existing_volume;
-use crate::backend::rbd::image::watchers::{MayBeMirrored, in_use, staying_watchers};
+use crate::backend::rbd::image::watchers::{in_use, staying_watchers};
 use crate::backend::rbd::names::DEMOTED_KEY;
 use crate::backend::rbd::publish::fence::{Owner, shut_out_dead_owner, shut_out_ended};
 use crate::backend::rbd::publish::unpublish::take_back;
@@ -147,7 +148,7 @@ impl Demotion<'_> {
 
     /// Refuses an image that a client has open; by force only one that the kernel's driver has mapped.
     fn refuse_users(&self, pool: &Pool<'_>) -> Result<()> {
-        let mut users = staying_watchers(pool, &self.info.name, MayBeMirrored::Yes)?;
+        let mut users = staying_watchers(pool, self.info)?;
         users.retain(|user| user.is_kernel || !self.force);
         if users.is_empty() {
             return Ok(());

@@ -2,7 +2,6 @@
 
 use super::begin;
 use super::role::{follows, refuse_between_roles};
-use super::schedule::remove_schedule;
 use super::terms::{self, Terms};
 use super::way::ensure_whole;
 use crate::backend::MirroringMode;
@@ -22,7 +21,9 @@ pub(super) fn disable(pool: &Pool<'_>, id: &VolumeId, force: bool) -> Result<()>
         return disable_copy(pool, id, &info, (mirroring, force));
     }
     refuse_between_roles(id, &info)?;
-    forget_schedule(pool, &info, mirroring)?;
+    if has_schedules(mirroring) {
+        forget_schedule(pool, &info)?;
+    }
     // If it was broken off, the former role is unknown, and for a copy the rest takes force.
     let is_broken_off = mirroring.state == MirrorState::Disabling;
     let ended = end(pool, id, &info, force && is_broken_off);
@@ -49,7 +50,9 @@ fn disable_copy(
         ensure_whole(pool, id, info, mirroring)
             .map_err(|error| error.context(format_args!("disable volume {id} by force, as if promoted")))?;
         // A copy's metadata cannot be written. Without the cluster's manager, the call goes on.
-        if let Err(error) = remove_schedule(pool, info, mirroring) {
+        if has_schedules(mirroring)
+            && let Err(error) = pool.remove_schedule(&info.name, None)
+        {
             log::warn!("the schedule of volume {id} may outlive its replication: {error}");
         }
         return end(pool, id, info, true);
@@ -61,12 +64,15 @@ fn disable_copy(
     )))
 }
 
+/// Whether the image can have a schedule. It is removed before the mirroring ends: afterwards it would stay,
+/// and could not be removed.
+fn has_schedules(mirroring: &Mirroring) -> bool {
+    mirroring.mode == MirroringMode::Snapshot && mirroring.state == MirrorState::Enabled
+}
+
 /// Removes the schedule, and its record in the metadata.
-fn forget_schedule(pool: &Pool<'_>, info: &ImageInfo, mirroring: &Mirroring) -> Result<()> {
-    if mirroring.mode == MirroringMode::Journal || mirroring.state != MirrorState::Enabled {
-        return Ok(());
-    }
-    remove_schedule(pool, info, mirroring)?;
+fn forget_schedule(pool: &Pool<'_>, info: &ImageInfo) -> Result<()> {
+    pool.remove_schedule(&info.name, None)?;
     if terms::period(pool, info)?.is_some() {
         pool.set_metadata(&info.name, REPLICATION_KEY, &Terms::new(None).text()?)?;
     }

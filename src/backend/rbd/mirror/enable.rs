@@ -6,13 +6,12 @@
 
 use super::begin;
 use super::role::{mirroring, refuse_between_roles};
-use super::schedule::ensure_schedule;
-use super::terms::{self, Terms};
+use super::terms::{self, Terms, ensure_schedule};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::chain::{flatten_volume, renew_object_map};
 use crate::backend::rbd::image::find::{existing_volume, with_record};
-use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
+use crate::backend::rbd::image::parent::check_parent_later;
+use crate::backend::rbd::image::watchers::refuse_watched;
 use crate::backend::rbd::mirror::users::{published, while_unpublished};
 use crate::backend::rbd::names::{RECORD_KEY, REPLICATION_KEY};
 use crate::backend::rbd::tool::{
@@ -21,6 +20,9 @@ use crate::backend::rbd::tool::{
 use crate::backend::{MirroringMode, ReplicationTerms, Schedule};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
+
+/// The features that make up an image's object map.
+const OBJECT_MAP: [&str; 2] = ["object-map", "fast-diff"];
 
 /// Replicates a volume as asked, or finds that it is.
 pub(super) fn enable(pool: &Pool<'_>, id: &VolumeId, terms: &ReplicationTerms) -> Result<()> {
@@ -129,6 +131,36 @@ fn settle_parent(
     flatten_volume(pool, info)
 }
 
+/// Gives a volume a new object map, which is not relied on before it is rebuilt: a volume that a node has
+/// written to counts as one whose flatten was killed (see `image::clone`), as the node may have crashed. No
+/// client may have the volume open. A kill in between loses the features, which only makes some commands
+/// slower.
+fn renew_object_map(pool: &Pool<'_>, volume: &ImageInfo) -> Result<()> {
+    let map = object_map(volume);
+    if map.is_empty() {
+        return Ok(());
+    }
+    pool.disable_features(&volume.name, &map)?;
+    pool.enable_features(&volume.name, &map).map(drop)
+}
+
+/// Gives a volume all its data, even one that was written to, or whose flatten was killed. A client that maps
+/// it meanwhile takes turns in writing. Its object map must be new: a rebuild of an older map would not find
+/// what is wrong with it.
+fn flatten_volume(pool: &Pool<'_>, volume: &ImageInfo) -> Result<()> {
+    pool.flatten(&volume.name)?;
+    volume.parent.iter().for_each(|parent| check_parent_later(pool, parent));
+    match object_map(volume).is_empty() {
+        true => Ok(()),
+        false => pool.rebuild_object_map(&volume.name).map(drop),
+    }
+}
+
+/// Those of the features of the object map that the volume has.
+fn object_map(volume: &ImageInfo) -> Vec<&'static str> {
+    OBJECT_MAP.into_iter().filter(|it| volume.features.contains(*it)).collect()
+}
+
 /// Changes the features of an image that no client has open: the kernel's driver reads them when it maps.
 fn without_clients(
     pool: &Pool<'_>,
@@ -142,7 +174,7 @@ fn without_clients(
         &info.id,
         |holders| published(id, holders, what),
         |pool| {
-            refuse_watched(pool, &info.name, MayBeMirrored::No)?;
+            refuse_watched(pool, info)?;
             change(pool)
         },
     )

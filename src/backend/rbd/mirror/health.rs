@@ -62,13 +62,6 @@ pub(super) fn of_secondary(status: &MirrorStatus, asked: Asked) -> ReplicationIn
 /// The health of a copy, by the status of its own site.
 fn of_copy(site: &SiteStatus, asked: Asked) -> ReplicationInfo {
     let progress = site.progress;
-    let said = ReplicationInfo {
-        health: ReplicationHealth::Degraded,
-        message: String::new(),
-        last_sync: progress.copied,
-        duration: progress.copied.and(progress.seconds).map(Duration::from_secs),
-        bytes: progress.copied.and(progress.bytes),
-    };
     let words = &site.description;
     let (health, message, last_sync) = match (site.is_up, site.replay, asked.mode) {
         (_, Replay::Error, _) => return error(explain(site)),
@@ -84,7 +77,8 @@ fn of_copy(site: &SiteStatus, asked: Asked) -> ReplicationInfo {
         (true, Replay::Replaying, MirroringMode::Snapshot) => snapshots(site, asked),
         _ => (ReplicationHealth::Degraded, format!("{} says {words:?}", name(site)), progress.copied),
     };
-    ReplicationInfo { health, message, last_sync, ..said }
+    let duration = progress.copied.and(progress.seconds).map(Duration::from_secs);
+    ReplicationInfo { health, message, last_sync, duration, bytes: progress.copied.and(progress.bytes) }
 }
 
 /// A journal that was read to its end is as new as the status that says so.

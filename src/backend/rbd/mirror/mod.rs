@@ -5,7 +5,7 @@
 //! commands prove nothing: a repeated command fails, and a killed one may have done its work.
 //!
 //! From the top: the operations (`enable`, `disable`, `promote`, `demote`, `resync`, `info`, `destination`);
-//! what they use (`health`, `newest`, `role`, `schedule`, `terms`, `users`, `way`).
+//! what they use (`health`, `newest`, `role`, `terms`, `users`, `way`).
 
 mod demote;
 mod destination;
@@ -17,7 +17,6 @@ mod newest;
 mod promote;
 mod resync;
 pub(crate) mod role;
-mod schedule;
 pub(crate) mod terms;
 mod users;
 mod way;

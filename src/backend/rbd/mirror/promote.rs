@@ -17,13 +17,12 @@
 use super::begin;
 use super::resync::withdraw_wishes;
 use super::role::mirroring;
-use super::schedule::ensure_schedule;
-use super::terms;
+use super::terms::{self, ensure_schedule};
 use super::users::{published, while_unpublished};
 use super::way::{Attempt, BROKEN_OFF, Way, await_end_of_command};
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::existing_volume;
-use crate::backend::rbd::image::watchers::{MayBeMirrored, refuse_watched};
+use crate::backend::rbd::image::watchers::refuse_watched;
 use crate::backend::rbd::names::REPLICATION_KEY;
 use crate::backend::rbd::tool::{ImageInfo, LockHolder, LockTarget, Mirroring, Promoted};
 use crate::backend::{MirroringMode, Promotion};
@@ -85,7 +84,7 @@ impl Attempt<'_> {
         }
         let refusal = |holders: &[LockHolder]| published(self.id, holders, "demoted and promoted once more");
         while_unpublished(self.pool, &self.info.id, refusal, |pool| {
-            refuse_watched(pool, &self.info.name, MayBeMirrored::Yes)?;
+            refuse_watched(pool, self.info)?;
             pool.demote(&self.info.name)
         })?;
         self.promote(Way::Plain)

@@ -1,7 +1,7 @@
 //! The users of a volume, whose image must not change under them.
 
 use crate::backend::ceph::publication::PublicationLock;
-use crate::backend::ceph::publication::deletion::Acquired;
+use crate::backend::ceph::publication::deletion::{Acquired, nodes};
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::tool::{ImageInfo, LockHolder, LockTarget};
 use crate::error::{Error, Result};
@@ -41,10 +41,4 @@ pub(super) fn published(id: &VolumeId, holders: &[LockHolder], what: &str) -> Er
     Error::precondition(format!(
         "volume {id} cannot be {what} while it is published to node {nodes}: unpublish it first"
     ))
-}
-
-/// The nodes that have these locks, for messages.
-pub(super) fn nodes(holders: &[LockHolder]) -> String {
-    let nodes: Vec<String> = holders.iter().map(|holder| format!("{:?}", holder.cookie)).collect();
-    nodes.join(", ")
 }

@@ -81,7 +81,7 @@ impl Attempt<'_> {
             (Newest::Copied(since), true) => Ok(Way::Forced(Some(since))),
             (Newest::Copying { before, .. }, false) => Err(self.not_yet(&newest_copy(before))),
             (Newest::Copying { before, .. }, true) => self.in_mid_copy(before),
-            (Newest::Orphan, false) => Err(self.broken_off("promote it with force once more")),
+            (Newest::Orphan, false) => Err(self.broken_off()),
             (Newest::Orphan, true) => Ok(Way::Forced(None)),
             (Newest::Torn, _) => Err(self.torn()),
             (Newest::None, _) => Err(self.never_whole()),
@@ -132,8 +132,7 @@ impl Attempt<'_> {
     /// For an image that no controller demoted, so the site of a demotion is unknown.
     fn unless_peer_is_primary(&self) -> Result<Way> {
         let status = self.status()?;
-        let peer = status.as_ref().and_then(|status| status.peers.first());
-        match peer {
+        match peer(status.as_ref()) {
             Some(peer) if peer.is_primary() => Err(Error::precondition(format!(
                 "{NOT_YET}: volume {} is primary at {:?}, as that site said last: demote it there and wait for that; \
                  promoted here as well (force) the two would go different ways, and one of them would have to be \
@@ -155,8 +154,9 @@ impl Attempt<'_> {
     /// failed precondition.
     pub fn unless_promoted_again(&self, what: &str) -> Result<Way> {
         let status = self.status()?;
-        let peer = status.as_ref().and_then(|status| status.peers.first());
-        let Some(peer) = peer.filter(|peer| peer.was_primary()) else { return Ok(Way::Plain) };
+        let Some(peer) = peer(status.as_ref()).filter(|peer| peer.was_primary()) else {
+            return Ok(Way::Plain);
+        };
         let (id, site) = (self.id, &peer.site);
         let since = peer.updated.map(rfc3339).unwrap_or_else(|| "an unknown time".to_string());
         let said = format!("volume {id}: {what}, but {site:?} said at {since} that it is primary there");
@@ -263,8 +263,11 @@ impl Attempt<'_> {
         ))
     }
 
-    fn broken_off(&self, way_out: &str) -> Error {
-        Error::precondition(format!("a promotion by force of volume {} was broken off: {way_out}", self.id))
+    fn broken_off(&self) -> Error {
+        Error::precondition(format!(
+            "a promotion by force of volume {} was broken off: promote it with force once more",
+            self.id
+        ))
     }
 
     /// `known` is what is known of the copy.

@@ -159,8 +159,9 @@ impl Node {
     fn give_up(&self, call: &Call, id: &VolumeId, image: &str, secrets: &Secrets) {
         let is_absent =
             self.with_image(id, |it| self.mapper.is_absent(&node::Image { id: Some(image), ..*it }));
+        let known = VolumeId { incarnation: Some(image.to_string()), ..id.clone() };
         let given_up = match is_absent {
-            Ok(true) => unpublish_here(&self.context, call, &id_with(id, image), secrets),
+            Ok(true) => unpublish_here(&self.context, call, &known, secrets),
             Ok(false) => Err(Error::unavailable("it is mapped here, or about to be")),
             Err(error) => Err(error),
         };
@@ -344,11 +345,6 @@ impl Node {
             }
         }
     }
-}
-
-/// The ID with this image as its incarnation.
-fn id_with(id: &VolumeId, image: &str) -> VolumeId {
-    VolumeId { incarnation: Some(image.to_string()), ..id.clone() }
 }
 
 fn too_late(call: &Call, id: &VolumeId) -> Error {

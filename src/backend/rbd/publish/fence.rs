@@ -142,14 +142,17 @@ pub(crate) fn shut_out_dead_owner(pool: &Pool<'_>, image: &str) -> Result<Owner>
     // A healthy owner may be without a watch for a moment, while its OSD changes.
     let (pause, mut absent) = (pool.timing().dead_client_poll, None);
     let what = format!("the client that owns the lock of image {image} to watch it again");
-    let found = pool.call.wait_for(what, 2 * pause, pause, || match look_at_owner(pool, image)? {
-        Looked::At(owner) => Ok(Some(owner)),
-        Looked::Absent(address) => match absent.replace(address.clone()) {
+    let found = pool.call.wait_for(what, 2 * pause, pause, || {
+        let Some((address, watches)) = unentitled_owner(pool, image)? else {
+            return Ok(Some(Owner::NoDanger));
+        };
+        match absent.replace(address.clone()) {
+            _ if watches => Ok(Some(Owner::Watches)),
             Some(former) if former != address => Err(Error::unavailable(format!(
                 "the lock of image {image} has another owner now, at {address}: try again"
             ))),
             _ => Ok(None),
-        },
+        }
     })?;
     match (found, absent) {
         (None, Some(address)) => {
@@ -161,23 +164,15 @@ pub(crate) fn shut_out_dead_owner(pool: &Pool<'_>, image: &str) -> Result<Owner>
     }
 }
 
-/// What a look at the owner of an image's exclusive lock shows.
-enum Looked {
-    At(Owner),
-    /// No publication entitles it to write, and it does not watch the image; its address.
-    Absent(String),
-}
-
-fn look_at_owner(pool: &Pool<'_>, image: &str) -> Result<Looked> {
+/// The address of the owner of an image's exclusive lock, if no publication entitles it to write, and whether
+/// it watches the image.
+fn unentitled_owner(pool: &Pool<'_>, image: &str) -> Result<Option<(String, bool)>> {
     let owners = pool.holders(LockTarget::Owner(image))?;
-    let Some(owner) = owners.first() else { return Ok(Looked::At(Owner::NoDanger)) };
-    let Some(info) = pool.info(ImageRef::Id(image))? else { return Ok(Looked::At(Owner::NoDanger)) };
+    let Some(owner) = owners.first() else { return Ok(None) };
+    let Some(info) = pool.info(ImageRef::Id(image))? else { return Ok(None) };
     if given(pool, image)?.iter().any(|publication| !publication.read_only) || is_mirror(pool, &info, owner)?
     {
-        return Ok(Looked::At(Owner::NoDanger));
+        return Ok(None);
     }
-    Ok(match is_watching(pool, &info.name, &owner.address)? {
-        true => Looked::At(Owner::Watches),
-        false => Looked::Absent(owner.address.clone()),
-    })
+    Ok(Some((owner.address.clone(), is_watching(pool, &info.name, &owner.address)?)))
 }

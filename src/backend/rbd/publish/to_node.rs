@@ -12,18 +12,18 @@ use crate::backend::ceph::publication::{NodePublication, PublicationLock, Stage,
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{existing_volume, with_record};
 use crate::backend::rbd::image::layout::why_read_only;
-use crate::backend::rbd::image::watchers::{MayBeMirrored, addresses, await_dead, staying_watchers, users};
+use crate::backend::rbd::image::remove::exists_or_cleared;
+use crate::backend::rbd::image::watchers::{addresses, await_dead, staying_watchers, users};
 use crate::backend::rbd::mirror::role::refuse_secondary;
 use crate::backend::rbd::publish::context::PublishContext;
 use crate::backend::rbd::publish::fence::{Owner, shut_out_dead_owner, shut_out_ended};
-use crate::backend::rbd::publish::stray::{Stray, remove_stray};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Watcher};
 use crate::backend::{self, PublishedBy};
 use crate::clock;
-use crate::csi::{Capability, Map};
+use crate::csi::Capability;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
-use crate::ids::{self, VolumeId};
+use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 use crate::sys::address;
 
@@ -36,23 +36,7 @@ struct Attempt<'a> {
     wanted: NodePublication,
 }
 
-/// Publishes the volume to a node; returns what that node needs to know.
-pub(crate) fn publish(
-    context: &Context,
-    call: &Call,
-    id: &VolumeId,
-    publication: &backend::Publication,
-    secrets: &Secrets,
-) -> Result<Map> {
-    if let Err(wrong) = ids::refuse_node(&publication.node) {
-        return Err(Error::not_found(format!("there is no node {:?}: {wrong}", publication.node)));
-    }
-    let wanted = NodePublication::new(publication, PublishedBy::Controller);
-    let publish = |pool: &Pool<'_>| publish_as(pool, id, wanted, secrets);
-    context.within(call, (&id.place, secrets), publish).map(|context| context.to_map())
-}
-
-/// The same for this node, if the controller was not asked to publish; returns the publish context.
+/// Publishes the volume to this node, if the controller was not asked to; returns the publish context.
 pub(crate) fn publish_here(
     context: &Context,
     call: &Call,
@@ -63,10 +47,11 @@ pub(crate) fn publish_here(
     let node = context.identity.node.clone();
     let publication = backend::Publication { node, capability: capability.clone(), read_only };
     let wanted = NodePublication::new(&publication, PublishedBy::Node);
-    context.within(call, (&id.place, secrets), |pool| publish_as(pool, id, wanted, secrets))
+    context.within(call, (&id.place, secrets), |pool| publish(pool, id, wanted, secrets))
 }
 
-fn publish_as(
+/// Publishes the volume, or finds it published; returns what the node needs to know.
+pub(super) fn publish(
     pool: &Pool<'_>,
     id: &VolumeId,
     wanted: NodePublication,
@@ -95,10 +80,6 @@ fn image_id(pool: &Pool<'_>, id: &VolumeId) -> Result<String> {
 }
 
 impl Attempt<'_> {
-    fn header(&self) -> LockTarget<'_> {
-        LockTarget::Header(self.image)
-    }
-
     /// Publishes the volume, or finds it published.
     fn run(&mut self) -> Result<ImageInfo> {
         let others = self.admitting_locks()?;
@@ -172,7 +153,12 @@ impl Attempt<'_> {
     /// The request for the lock, within `call`.
     fn with_request<T>(&self, call: &Call, act: impl FnOnce(&Request<'_>) -> Result<T>) -> Result<T> {
         let pool = self.pool.with_call(call);
-        act(&Request { locks: &*pool, target: self.header(), volume: self.id, wanted: &self.wanted })
+        act(&Request {
+            locks: &*pool,
+            target: LockTarget::Header(self.image),
+            volume: self.id,
+            wanted: &self.wanted,
+        })
     }
 
     /// Takes the lock, unless the caller has given up.
@@ -191,7 +177,7 @@ impl Attempt<'_> {
         match pool.info(ImageRef::Name(&id.object))? {
             Some(info) if info.id == *image => Ok(info),
             _ => {
-                if remove_stray(pool, image)? == Stray::ImageExists {
+                if exists_or_cleared(pool, image)? {
                     self.release(stage)?;
                 }
                 pool.memory().records.forget(&pool.key_of(id));
@@ -218,13 +204,12 @@ impl Attempt<'_> {
     }
 
     fn refuse_watchers(&self, info: &ImageInfo) -> Result<()> {
-        let (name, mirrored) = (&self.id.object, MayBeMirrored::as_said_by(info));
-        let mut watchers = staying_watchers(self.pool, name, mirrored)?;
+        let mut watchers = staying_watchers(self.pool, info)?;
         let are_here = !watchers.is_empty() && watchers.iter().all(|it| address::is_here(&it.address));
         if self.wanted.by == PublishedBy::Node && are_here {
             // They may be this node's own dead client: if an unmap is killed, the kernel leaves its watch
             // behind.
-            watchers = await_dead(self.pool, name, || users(self.pool, name, mirrored))?;
+            watchers = await_dead(self.pool, &info.name, || users(self.pool, info))?;
         }
         if watchers.is_empty() { Ok(()) } else { Err(in_use(self.id, &watchers)) }
     }

@@ -6,8 +6,8 @@ use crate::backend::ceph::publication::{PublicationLock, Stage};
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::header_lock::clients::{Client, Clients};
 use crate::backend::rbd::image::find::find_volume;
+use crate::backend::rbd::image::remove::exists_or_cleared;
 use crate::backend::rbd::publish::fence::{of_namesakes, shut_out_dead_owner, shut_out_ended};
-use crate::backend::rbd::publish::stray::{Stray, remove_stray};
 use crate::backend::rbd::tool::LockTarget;
 use crate::backend::{PublishedBy, Unpublished};
 use crate::dispatch::Call;
@@ -89,9 +89,7 @@ fn end_publications(
     let (image, outcome) = match (find_volume(pool, id)?, &id.incarnation) {
         (Some(info), _) => (info.id, Unpublished::Done),
         (None, None) => return Ok((None, Unpublished::NoVolume)),
-        (None, Some(gone)) if remove_stray(pool, gone)? == Stray::Removed => {
-            return Ok((None, Unpublished::NoVolume));
-        }
+        (None, Some(gone)) if !exists_or_cleared(pool, gone)? => return Ok((None, Unpublished::NoVolume)),
         // The image has another name, for example because it is retained for its snapshots.
         (None, Some(renamed)) => (renamed.clone(), Unpublished::NoVolume),
     };

@@ -10,9 +10,9 @@ use crate::backend::creation_record::Placed;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::existing_volume;
 use crate::backend::rbd::mirror::role::refuse_secondary;
-use crate::backend::rbd::names;
+use crate::backend::rbd::names::{self, drawn_is_taken};
 use crate::backend::rbd::snapshot::find::{find_in, topology};
-use crate::backend::rbd::snapshot::limit;
+use crate::backend::rbd::snapshot::limit::refuse_full;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, Made, SnapshotInfo};
 use crate::backend::{NewSnapshot, Snapshot};
 use crate::error::{Error, Result};
@@ -120,17 +120,11 @@ fn take(
     drawn: &SnapshotId,
     (name, share): (&Name<'_>, &Share),
 ) -> Result<Option<SnapshotInfo>> {
-    if limit::is_full(image) {
-        return Err(limit::full(pool, image));
-    }
+    refuse_full(pool, image)?;
     let snapshot = names::snapshot(&drawn.snapshot);
     match pool.create_snapshot(&image.name, &snapshot)? {
         Some(Made::New) => {}
-        Some(Made::Taken) => {
-            return Err(Error::unavailable(format!(
-                "{snapshot} is there already, though its name was just drawn: try again"
-            )));
-        }
+        Some(Made::Taken) => return Err(drawn_is_taken(&snapshot)),
         None => return Err(Error::not_found(format!("volume {} was deleted meanwhile", new.source))),
     }
     if !name.confirm(share)? {

@@ -1,7 +1,8 @@
 //! Deleting a snapshot.
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::retain::remove_retained;
+use crate::backend::rbd::image::parent::check_retained_in;
+use crate::backend::rbd::image::retain::check_retained;
 use crate::backend::rbd::names;
 use crate::backend::rbd::snapshot::create::claimed_as;
 use crate::backend::rbd::snapshot::find::find_in;
@@ -9,6 +10,7 @@ use crate::backend::rbd::tool::{ImageRef, Removed};
 use crate::backend::{Deleted, Interrupted};
 use crate::error::Result;
 use crate::ids::SnapshotId;
+use crate::jobs::Requeue;
 
 /// Deletes a snapshot: the snapshot first, then the claim of its name, then the image if it was retained only
 /// for it.
@@ -35,7 +37,9 @@ fn delete_in(pool: &Pool<'_>, id: &SnapshotId) -> Result<Deleted> {
         remove_from_trash(pool, id)?;
     }
     // Checked last: its volume may be deleted at this moment.
-    remove_retained(pool, &id.source)?;
+    if let Requeue::After(pause) = check_retained(pool, &id.source)? {
+        check_retained_in(pool, &id.source, pause);
+    }
     Ok(deleted)
 }
 

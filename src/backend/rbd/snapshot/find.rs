@@ -2,11 +2,11 @@
 
 use crate::backend::Snapshot;
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::find::{unknown, with_record};
+use crate::backend::rbd::image::find::{unknown, with_readable_record};
 use crate::backend::rbd::names::{self, OBJECT_KEY};
 use crate::backend::rbd::tool::{ImageRef, SnapshotInfo};
 use crate::csi::Map;
-use crate::error::{Kind, Result};
+use crate::error::Result;
 use crate::ids::{self, SnapshotId, VolumeId};
 
 /// The snapshot as the cluster has it; None if the image or the snapshot is gone.
@@ -34,38 +34,23 @@ pub(crate) fn topology(pool: &Pool<'_>, source: &VolumeId, image: &str) -> Resul
     let key = pool.key_of(source);
     let record = match ids::registration(&source.object) {
         None => pool.memory().records.get(&key, image),
-        Some(_) => match with_record(pool, &key, unknown(source, image.to_string())) {
-            // An unreadable record does not hide the snapshot.
-            Err(error) if error.kind() == Kind::Internal => {
-                log::warn!("{error}");
-                None
-            }
-            found => found?.record,
-        },
+        Some(_) => with_readable_record(pool, &key, unknown(&source.object, image))?.record,
     };
     let placed = record.and_then(|record| record.placed);
     Ok(placed.map(|placed| placed.domains.accessible(pool.plugin())).unwrap_or_default())
 }
 
-/// The volume that an image is, or was before it was deleted.
+/// The volume that an image is, or was before it was deleted: a retained image has another name.
 pub(crate) fn volume_of(pool: &Pool<'_>, image: &str, id: &str) -> Result<VolumeId> {
-    let former = match names::id_of_retained(image) {
-        Some(_) => former_name(pool, image, id)?,
-        None => None,
-    };
-    let object = former.unwrap_or_else(|| image.to_string());
-    Ok(VolumeId { place: pool.place(), object, incarnation: Some(id.to_string()) })
-}
-
-/// The name that a retained image had as a volume.
-fn former_name(pool: &Pool<'_>, image: &str, id: &str) -> Result<Option<String>> {
+    let volume = |object: String| VolumeId { place: pool.place(), object, incarnation: Some(id.to_string()) };
     let cache = &pool.memory().former_names;
+    if names::id_of_retained(image).is_none() {
+        return Ok(volume(image.to_string()));
+    }
     if let Some(name) = cache.get(&id.to_string()) {
-        return Ok(Some(name));
+        return Ok(volume(name));
     }
-    let name = pool.metadata(image, OBJECT_KEY)?;
-    if let Some(name) = &name {
-        cache.remember(id.to_string(), name.clone());
-    }
-    Ok(name)
+    let Some(name) = pool.metadata(image, OBJECT_KEY)? else { return Ok(volume(image.to_string())) };
+    cache.remember(id.to_string(), name.clone());
+    Ok(volume(name))
 }

@@ -13,18 +13,16 @@ const MAX_FOR_KERNEL: u64 = 510;
 /// From so many on cephlet takes none: the rest is for operators and for mirroring.
 const MAX: u64 = 450;
 
-/// Whether no further snapshot of the image may be taken.
-pub(crate) fn is_full(image: &ImageInfo) -> bool {
-    image.snapshots >= MAX
-}
-
-/// The refusal of a further snapshot.
-pub(crate) fn full(pool: &Pool<'_>, image: &ImageInfo) -> Error {
-    Error::no_space(format!(
+/// Refuses a further snapshot of an image that has too many.
+pub(crate) fn refuse_full(pool: &Pool<'_>, image: &ImageInfo) -> Result<()> {
+    if image.snapshots < MAX {
+        return Ok(());
+    }
+    Err(Error::no_space(format!(
         "image {:?} of {} has {} snapshots, and gets no more from {MAX} on, as the kernel's driver \
          maps no image with more than {MAX_FOR_KERNEL}: {WAY_OUT}",
         image.name, pool.at, image.snapshots
-    ))
+    )))
 }
 
 const WAY_OUT: &str = "delete snapshots, and flatten (`rbd flatten`) or delete clones, for which deleted \

@@ -7,7 +7,7 @@ use crate::backend::rbd::image::find::find_volume;
 use crate::backend::rbd::names::{self, NAME};
 use crate::backend::rbd::snapshot::find::{topology, volume_of};
 use crate::backend::rbd::tool::{ImageRef, SnapshotInfo};
-use crate::backend::{Page, Snapshot, SnapshotFilter};
+use crate::backend::{Page, Snapshot};
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::ids::{Place, SnapshotId, VolumeId};
@@ -25,23 +25,9 @@ struct Listed {
     size: u64,
 }
 
-/// A page of snapshots, in the order of their places, images and names. A page may have fewer entries than
-/// asked for and still not be the last.
-pub(crate) fn list(
-    context: &Context,
-    call: &Call,
-    filter: &SnapshotFilter,
-    secrets: &Secrets,
-    after: &str,
-    limit: usize,
-) -> Result<Page<Snapshot>> {
-    match filter {
-        SnapshotFilter::All => list_all(context, call, after, limit),
-        SnapshotFilter::Of(volume) => Ok(page(list_of(context, call, volume, secrets)?, after, limit)),
-    }
-}
-
-fn list_all(context: &Context, call: &Call, after: &str, limit: usize) -> Result<Page<Snapshot>> {
+/// A page of all snapshots, in the order of their places, images and names. A page may have fewer entries
+/// than asked for and still not be the last.
+pub(crate) fn list_all(context: &Context, call: &Call, after: &str, limit: usize) -> Result<Page<Snapshot>> {
     let mut listed = look(context, call)?;
     listed.sort_by_cached_key(|it| it.id.to_string());
     let mut entries = Vec::new();
@@ -95,7 +81,12 @@ fn complete(pool: &Pool<'_>, listed: &Listed) -> Result<Option<Snapshot>> {
 
 /// The snapshots of one volume, deleted or not: found by its incarnation, or by its name if no image has that
 /// id.
-fn list_of(context: &Context, call: &Call, volume: &VolumeId, secrets: &Secrets) -> Result<Vec<Snapshot>> {
+pub(crate) fn list_of(
+    context: &Context,
+    call: &Call,
+    volume: &VolumeId,
+    secrets: &Secrets,
+) -> Result<Vec<Snapshot>> {
     let is_unknown = matches!(context.clusters.find(&volume.place.cluster), Ok(None));
     if volume.place.backend != NAME || is_unknown || names::is_internal(&volume.object) {
         return Ok(Vec::new());
@@ -148,7 +139,7 @@ fn ours(snapshots: &[SnapshotInfo]) -> impl Iterator<Item = (&str, &SnapshotInfo
 }
 
 /// The part of a sorted list that follows `after`.
-fn page(mut sorted: Vec<Snapshot>, after: &str, limit: usize) -> Page<Snapshot> {
+pub(crate) fn page(mut sorted: Vec<Snapshot>, after: &str, limit: usize) -> Page<Snapshot> {
     sorted.retain(|it| it.id.to_string().as_str() > after);
     if limit == 0 || sorted.len() <= limit {
         return Page { entries: sorted, next: None };

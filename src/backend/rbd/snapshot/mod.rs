@@ -40,6 +40,11 @@ impl Snapshots for Context {
         after: &str,
         limit: usize,
     ) -> Result<Page<Snapshot>> {
-        list::list(self, call, filter, secrets, after, limit)
+        match filter {
+            SnapshotFilter::All => list::list_all(self, call, after, limit),
+            SnapshotFilter::Of(volume) => {
+                Ok(list::page(list::list_of(self, call, volume, secrets)?, after, limit))
+            }
+        }
     }
 }

@@ -12,7 +12,7 @@ fn keyless(cluster: &FakeCluster) -> Rbd {
         Arc::new(Clusters::of([Cluster::named("ceph")])),
         Arc::new(cluster.clone()),
         mapper(),
-        (identity("node7", TWO), true),
+        (identity("node7", TWO), true, Timing::default()),
         background(cluster, TWO),
     )
 }

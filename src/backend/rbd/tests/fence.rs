@@ -29,7 +29,7 @@ fn started(cluster: &FakeCluster, identity: Identity, fences: bool) -> Rbd {
     let credentials = Credentials { user: "csi".to_string(), key: Some(Secret::new("c2VjcmV0")) };
     let clusters = Clusters::of([Cluster { credentials: Some(credentials), ..Cluster::named("ceph") }]);
     let who = (identity, fences, timing());
-    Rbd::with_timing(Arc::new(clusters), Arc::new(cluster.clone()), mapper(), who, background(cluster, TWO))
+    Rbd::new(Arc::new(clusters), Arc::new(cluster.clone()), mapper(), who, background(cluster, TWO))
 }
 
 /// The node has mapped the image as it was told to: its client is recorded.

@@ -13,7 +13,7 @@ use crate::dispatch::Workers;
 use crate::error::Kind;
 
 /// The most parents that an image has.
-const PARENTS: usize = crate::backend::rbd::image::chain::MAX_PARENTS;
+const PARENTS: usize = crate::backend::rbd::image::clone_source::MAX_PARENTS;
 
 /// A volume with data, at the end of a chain of this many parents.
 fn chain(cluster: &FakeCluster, rbd: &Rbd, parents: usize) -> VolumeId {

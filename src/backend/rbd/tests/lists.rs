@@ -25,7 +25,7 @@ fn controller_of(cluster: &FakeCluster, configured: &[Configured<'_>]) -> Rbd {
         Arc::new(Clusters::of(clusters)),
         Arc::new(cluster.clone()),
         mapper(),
-        (identity("node7", ONE), true),
+        (identity("node7", ONE), true, Timing::default()),
         background(cluster, ONE),
     )
 }

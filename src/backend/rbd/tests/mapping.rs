@@ -131,7 +131,7 @@ impl Host {
         let machine = Machine { id: format!("machine {number}"), boot: format!("boot of {number}") };
         let who = (Identity { machine, ..identity("n1", TWO) }, true, timing);
         let (clusters, tool) = (Arc::new(Clusters::of([named])), Arc::new(self.cluster.clone()));
-        Rbd::with_timing(clusters, tool, mapper, who, background(&self.cluster, TWO))
+        Rbd::new(clusters, tool, mapper, who, background(&self.cluster, TWO))
     }
 
     /// Has each map take this long from now on.

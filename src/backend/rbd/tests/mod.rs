@@ -110,7 +110,7 @@ pub(super) fn impatient_controller(cluster: &FakeCluster, tag: &str) -> Rbd {
 
 fn with_timing(clusters: impl Into<Arc<Clusters>>, cluster: &FakeCluster, tag: &str, timing: Timing) -> Rbd {
     let who = (identity("node7", tag), true, timing);
-    Rbd::with_timing(clusters.into(), Arc::new(cluster.clone()), mapper(), who, background(cluster, tag))
+    Rbd::new(clusters.into(), Arc::new(cluster.clone()), mapper(), who, background(cluster, tag))
 }
 
 /// What the controller with this tag has for its work in the background.

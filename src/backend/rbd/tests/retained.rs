@@ -3,7 +3,6 @@
 use std::sync::mpsc;
 
 use crate::backend::Deleted;
-use crate::backend::rbd::image::internal;
 use crate::backend::rbd::image::retain::check_retained;
 use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::names;
@@ -97,7 +96,7 @@ fn a_retained_image_is_removed_by_one_at_a_time() {
     let (taken, image) = (snapshot(&rbd, &id, "s").unwrap().id, id.incarnation.clone().unwrap());
     delete(&rbd, &id).unwrap();
     let (call, late) = (call(), Call::new("test", || true));
-    let working = internal::lock(&rbd.context.pool(&call, &cluster.at()), &names::retained(&image)).unwrap();
+    let working = rbd.context.pool(&call, &cluster.at()).lock_internal(&names::retained(&image)).unwrap();
     cluster.forget_steps();
     let refused = check_retained(&rbd.context.pool(&late, &cluster.at()), &image).unwrap_err();
     assert_eq!((refused.kind(), words(&cluster)), (Kind::Timeout, vec![]));

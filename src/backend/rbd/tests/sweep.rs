@@ -13,7 +13,6 @@ use crate::jobs::{RETRY, Requeue};
 
 use super::delete::{delete, with_volume};
 use super::*;
-use crate::backend::rbd::image::internal;
 
 /// A key, and the digits that were drawn for an attempt.
 const DIGITS: &str = "abcdefghij234-aaaaaaaa";
@@ -45,7 +44,7 @@ fn copies_that_were_never_finished_go_unless_another_may_be_making_them() {
     [&ours, &theirs, &making].into_iter().for_each(|name| image(&cluster, name));
     image(&cluster, "csi-tmp-of-an-operator");
     let rbd = controller(&cluster, ONE);
-    let working = internal::lock(&rbd.context.pool(&call(), &cluster.at()), &making).unwrap();
+    let working = rbd.context.pool(&call(), &cluster.at()).lock_internal(&making).unwrap();
     sweep(&cluster, &rbd).unwrap();
     let left = cluster.dump();
     assert!(!left.contains(&ours) && left.contains(&theirs) && left.contains(&making), "{left}");
@@ -88,7 +87,7 @@ fn all_that_is_left_of_a_copy_goes_once_nobody_makes_it() {
         cluster.fail_at(1, Fault::HalfMade);
         cluster.here().remove(&name).unwrap_err();
     }
-    let working = internal::lock(&rbd.context.pool(&call(), &cluster.at()), &name).unwrap();
+    let working = rbd.context.pool(&call(), &cluster.at()).lock_internal(&name).unwrap();
     rbd.context.jobs.add_now(Job::RemoveTemporary {
         at: cluster.at(),
         temporary: name.clone(),

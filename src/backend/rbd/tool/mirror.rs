@@ -16,8 +16,6 @@ pub struct Mirroring {
     pub state: MirrorState,
     /// Whether the image is the one that is written to. Means nothing while mirroring ends.
     pub primary: bool,
-    /// An id that is the same on all clusters that have the image.
-    pub global_id: String,
 }
 
 /// How far the mirroring of an image is.

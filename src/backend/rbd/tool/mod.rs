@@ -26,7 +26,7 @@ pub use self::mirror::{
     Mirroring, Progress, Promoted, Replay, SiteStatus,
 };
 pub use self::types::{
-    Changed, DEFAULT_OBJECT_SIZE, EXCLUSIVE_LOCK, ImageInfo, ImageRef, Layout, Limits, ListedImage,
+    Changed, DEFAULT_OBJECT_SIZE, EXCLUSIVE_LOCK, FEATURES, ImageInfo, ImageRef, Layout, Limits, ListedImage,
     ListedSnapshot, Made, MadeImage, NewClone, NewImage, OBJECT_MAP, Parent, PoolOptions, Removed,
     RemovedByNumber, Renamed, SnapshotInfo, Trashed, Watcher, largest_size,
 };

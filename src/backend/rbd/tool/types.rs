@@ -54,6 +54,17 @@ impl Layout {
     }
 }
 
+/// Features that a new image can be asked for, each with its bit (`RBD_FEATURE_…`, librbd/features.h). The
+/// others follow from the layout.
+pub const FEATURES: [(&str, u64); 6] = [
+    ("layering", 1 << 0),
+    ("exclusive-lock", 1 << 2),
+    ("object-map", 1 << 3),
+    ("fast-diff", 1 << 4),
+    ("deep-flatten", 1 << 5),
+    ("journaling", 1 << 6),
+];
+
 /// The feature of an image that keeps account of its objects.
 pub const OBJECT_MAP: &str = "object-map";
 
@@ -195,12 +206,13 @@ impl ImageInfo {
     }
 }
 
-/// The snapshot that a clone still reads from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The snapshot that a clone still reads from, as `rbd` prints it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Parent {
     /// The pool of the parent.
     pub pool: String,
     /// Its namespace.
+    #[serde(rename = "pool_namespace", default)]
     pub namespace: String,
     /// The parent's name.
     pub image: String,
@@ -209,6 +221,7 @@ pub struct Parent {
     /// The snapshot's name; random digits once the snapshot is in its image's trash.
     pub snapshot: String,
     /// The parent is in the trash; lists do not tell it.
+    #[serde(rename = "trash", default)]
     pub in_trash: bool,
 }
 
@@ -230,8 +243,6 @@ pub struct ListedImage {
 /// A snapshot, as the list of a pool shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedSnapshot {
-    /// Its number, which no other snapshot of the pool has.
-    pub id: u64,
     /// Its name.
     pub name: String,
     /// The image's size when it was taken, in bytes.

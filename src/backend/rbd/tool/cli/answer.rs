@@ -6,12 +6,11 @@
 
 use serde::de::DeserializeOwned;
 
-use super::{CommandTool, PoolCommands};
+use super::PoolCommands;
 use crate::backend::ceph::objects::{ABSENT, Rados, says};
-use crate::backend::ceph::{ClusterAccess, ClusterTool, Failure, PoolRef, Reason, read};
+use crate::backend::ceph::{ClusterTool, Failure, PoolRef, Reason, read};
 use crate::backend::rbd::tool::{Changed, ImageRef, Layout};
 use crate::clusters::Cluster;
-use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd, Output};
 
@@ -74,20 +73,13 @@ pub(super) enum NeededFor {
     Existing,
 }
 
-impl CommandTool {
-    /// Runs a command.
-    pub(super) fn run(&self, call: &Call, access: &ClusterAccess, cmd: Cmd) -> Result<Output, Failure> {
-        self.programs.run(call, access, &cmd)
-    }
-}
-
 impl Rados for PoolCommands<'_> {
     fn at(&self) -> &PoolRef {
         self.at
     }
 
     fn run(&self, cmd: Cmd) -> Result<Output, Failure> {
-        self.tool.run(self.call, &self.at.access, cmd)
+        self.tool.programs.run(self.call, &self.at.access, &cmd)
     }
 
     /// The failure is about something that was made in the pool and namespace.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::answer::{NOT_OPENED, absent, is};
+use super::answer::{NOT_OPENED, absent, is, lacks_pool};
 use super::options;
 use super::output::{InfoOutput, Row, StatusOutput, entries, read};
 use super::stream::empty_image;
@@ -149,9 +149,15 @@ impl ImageTool for PoolCommands<'_> {
         }
     }
 
-    /// `rbd config pool ls`
+    /// `rbd config pool ls`. A namespace has the options of its pool.
     fn pool_options(&self) -> Result<Option<PoolOptions>> {
-        options::pool_options(self)
+        let pool = &self.at.pool;
+        let words = ["config", "pool", "ls", "--format=json", pool];
+        match self.run(self.at.access.osd_command(Tool::Rbd, Class::Question).args(words)) {
+            Ok(output) => options::parse(&output.stdout).map(Some),
+            Err(failure) if lacks_pool(&failure) => Ok(None),
+            Err(failure) => Err(self.error(failure, &format!("read the options of pool {pool}"))),
+        }
     }
 
     fn remove(&self, image: &str) -> Result<Removed> {

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use super::PoolCommands;
 use super::answer::is;
 use super::mirror_output::{JournalOutput, PoolOutput, PoolStatusOutput, ScheduleOutput, StatusOutput};
 use super::output::{SnapOutput, read};
-use super::{PoolCommands, source};
 use crate::backend::MirroringMode;
 use crate::backend::ceph::objects::{ABSENT, Rados, says};
 use crate::backend::ceph::{Failure, PoolRef};
 use crate::backend::rbd::tool::{ImageRef, MirrorPool, MirrorSnapshot, MirrorStatus, MirrorTool, Promoted};
 use crate::backend::replication::Schedule;
 use crate::error::{Error, Kind, Result};
-use crate::exec::{Class, Cmd, Tool};
+use crate::exec::{Class, Cmd};
 use crate::sys::byte_lock;
 
 /// The prefix of the object that keeps the tags of a journal; the id of its image follows.
@@ -185,9 +185,10 @@ impl PoolCommands<'_> {
         let Some(lock) = lock else {
             return Err(Error::unavailable(format!("image {} is being promoted by force", self.path(image))));
         };
-        let cmd = self.at.access.command(Tool::Rbd, Class::Unbounded).args(["mirror", "image"]).args(words);
-        let cmd = cmd.args(source(self.at, image)?).keeping_open(lock.file()).outliving();
-        self.run(cmd).map(drop).map_err(explain)
+        let [word, force] = words;
+        let words = ["mirror", "image", word, force];
+        let cmd = self.rbd_image(Class::Unbounded, &words, ImageRef::Name(image))?;
+        self.run(cmd.keeping_open(lock.file()).outliving()).map(drop).map_err(explain)
     }
 
     /// The number that stands for the image in the file of promotions.

@@ -62,12 +62,6 @@ pub(super) struct PoolCommands<'a> {
     at: &'a PoolRef,
 }
 
-impl fmt::Debug for CommandTool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CommandTool")
-    }
-}
-
 /// How long it takes to end a command that has used up its time.
 const KILL: Duration = Duration::from_secs(5);
 
@@ -88,14 +82,6 @@ impl PoolCommands<'_> {
         };
         Ok(self.rbd(class, words).arg(option))
     }
-}
-
-/// An image as options.
-fn source(at: &PoolRef, name: &str) -> Result<impl Iterator<Item = String>> {
-    let namespace = Some(&at.namespace).filter(|namespace| !namespace.is_empty());
-    let namespace = namespace.map(|namespace| format!("--namespace={namespace}"));
-    let image = format!("--image={}", plain(name)?);
-    Ok([format!("--pool={}", at.pool)].into_iter().chain(namespace).chain([image]))
 }
 
 /// Where an image is made or moved to, as options.

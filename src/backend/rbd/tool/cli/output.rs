@@ -27,7 +27,7 @@ pub(super) struct InfoOutput {
     features: Vec<String>,
     #[serde(default)]
     create_timestamp: String,
-    parent: Option<ParentOutput>,
+    parent: Option<Parent>,
     mirroring: Option<MirroringOutput>,
 }
 
@@ -37,8 +37,6 @@ struct MirroringOutput {
     #[serde(default)]
     mode: String,
     state: String,
-    #[serde(default)]
-    global_id: String,
     #[serde(default)]
     primary: bool,
 }
@@ -53,7 +51,7 @@ impl MirroringOutput {
             _ => return None,
         };
         let mode = if self.mode == "snapshot" { MirroringMode::Snapshot } else { MirroringMode::Journal };
-        Some(Mirroring { mode, state, primary: self.primary, global_id: self.global_id })
+        Some(Mirroring { mode, state, primary: self.primary })
     }
 }
 
@@ -69,28 +67,9 @@ impl From<InfoOutput> for ImageInfo {
             snapshots: output.snapshot_count,
             features: output.features.into_iter().collect(),
             created: time(&output.create_timestamp),
-            parent: output.parent.map(Parent::from),
+            parent: output.parent,
             mirroring: output.mirroring.and_then(MirroringOutput::mirroring),
         }
-    }
-}
-
-#[derive(Deserialize)]
-struct ParentOutput {
-    pool: String,
-    #[serde(default)]
-    pool_namespace: String,
-    image: String,
-    id: Option<String>,
-    snapshot: String,
-    #[serde(default)]
-    trash: bool,
-}
-
-impl From<ParentOutput> for Parent {
-    fn from(output: ParentOutput) -> Self {
-        let ParentOutput { pool, pool_namespace: namespace, image, id, snapshot, trash } = output;
-        Self { pool, namespace, image, id, snapshot, in_trash: trash }
     }
 }
 
@@ -101,21 +80,17 @@ pub(super) struct Row {
     id: String,
     size: u64,
     snapshot: Option<String>,
-    snapshot_id: Option<u64>,
-    parent: Option<ParentOutput>,
+    parent: Option<Parent>,
 }
 
 /// The images, by name, each with its snapshots. They are in one large block of memory: only large blocks go
 /// back to the system when they are freed.
 pub(super) fn entries(rows: Vec<Row>) -> Vec<ListedImage> {
     let (mut images, mut taken) = (Vec::new(), Vec::new());
-    for Row { image: name, id, size, snapshot, snapshot_id, parent } in rows {
+    for Row { image: name, id, size, snapshot, parent } in rows {
         match snapshot {
-            None => {
-                let parent = parent.map(Parent::from);
-                images.push(ListedImage { name, id, size, parent, snapshots: Vec::new() });
-            }
-            Some(of) => taken.extend(snapshot_id.map(|id| (name, ListedSnapshot { id, name: of, size }))),
+            None => images.push(ListedImage { name, id, size, parent, snapshots: Vec::new() }),
+            Some(of) => taken.push((name, ListedSnapshot { name: of, size })),
         }
     }
     images.sort_by(|one, other| one.name.cmp(&other.name));
@@ -194,9 +169,7 @@ impl SnapOutput {
         let name = self.namespace.original_name.unwrap_or(self.name);
         Some(SnapshotInfo { id: self.id, name, size: self.size, created: time(&self.timestamp), trashed })
     }
-}
 
-impl SnapOutput {
     /// The snapshot if it is a mirror snapshot; None for others.
     pub(super) fn mirror_snap(self) -> Option<MirrorSnapshot> {
         let SnapNamespace { complete, last_copied_object_number: objects, .. } = self.namespace;

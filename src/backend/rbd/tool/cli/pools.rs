@@ -2,13 +2,13 @@
 
 use serde::Deserialize;
 
-use super::CommandTool;
 use super::answer::{NeededFor, lacks_pool, no_pool};
+use super::{CommandTool, PoolCommands};
 use crate::backend::ceph::objects::Rados;
-use crate::backend::ceph::{ClusterTool, FreeSpace, Monitors, PoolRef, read};
+use crate::backend::ceph::{ClusterTool, Failure, FreeSpace, Monitors, PoolRef, read};
 use crate::dispatch::Call;
 use crate::error::Result;
-use crate::exec::Class;
+use crate::exec::{Class, Output};
 
 /// A row of `rbd namespace ls --format=json`
 #[derive(Deserialize)]
@@ -16,8 +16,12 @@ struct NamespaceRow {
     name: String,
 }
 
-/// The words that list a pool's namespaces.
-const NAMESPACE_LS: [&str; 3] = ["namespace", "ls", "--format=json"];
+impl PoolCommands<'_> {
+    /// `rbd namespace ls`, which opens the pool first.
+    fn namespace_ls(&self) -> Result<Output, Failure> {
+        self.run(self.rbd(Class::Question, &["namespace", "ls", "--format=json"]))
+    }
+}
 
 impl ClusterTool for CommandTool {
     fn monitors(&self) -> &dyn Monitors {
@@ -28,12 +32,12 @@ impl ClusterTool for CommandTool {
         self.programs.is_resident()
     }
 
-    /// `rbd namespace ls`, which opens the pool first. A list of all pools by `ceph` would do as well, but
-    /// not one by application: a pool without an application may have images, too.
+    /// `rbd namespace ls`. A list of all pools by `ceph` would do as well, but not one by application: a pool
+    /// without an application may have images, too.
     fn has_pool(&self, call: &Call, at: &PoolRef) -> Result<bool> {
         let default = PoolRef { namespace: String::new(), ..at.clone() };
         let pool = self.at(call, &default);
-        match pool.run(pool.rbd(Class::Question, &NAMESPACE_LS)) {
+        match pool.namespace_ls() {
             Ok(_) => Ok(true),
             Err(failure) if lacks_pool(&failure) => Ok(false),
             Err(failure) => Err(pool.error(failure, &format!("look whether there is pool {:?}", at.pool))),
@@ -45,12 +49,9 @@ impl ClusterTool for CommandTool {
         let default = PoolRef { namespace: String::new(), ..at.clone() };
         let pool = self.at(call, &default);
         let doing = || format!("list the namespaces of pool {}", at.pool);
-        let output = pool.run(pool.rbd(Class::Question, &NAMESPACE_LS));
-        let output = output.map_err(|failure| pool.error(failure, &doing()))?;
-        Ok(read::<Vec<NamespaceRow>>("rbd namespace ls", &output.stdout)?
-            .into_iter()
-            .map(|row| row.name)
-            .collect())
+        let output = pool.namespace_ls().map_err(|failure| pool.error(failure, &doing()))?;
+        let rows = read::<Vec<NamespaceRow>>("rbd namespace ls", &output.stdout)?;
+        Ok(rows.into_iter().map(|row| row.name).collect())
     }
 
     fn free_space(&self, call: &Call, at: &PoolRef, pool: &str) -> Result<FreeSpace> {

@@ -24,6 +24,26 @@ impl PoolCommands<'_> {
         let rows = self.question::<Vec<SnapOutput>>(&words, image, "list the snapshots of")?;
         Ok(rows.map(|rows| rows.into_iter().filter_map(which).collect()))
     }
+
+    /// `rbd snap rm`. Without --force: that would flatten the clones of a protected snapshot.
+    fn snap_rm(
+        &self,
+        image: ImageRef<'_>,
+        options: &[&str],
+        snapshot: String,
+        doing: &str,
+    ) -> Result<RemovedByNumber> {
+        let cmd = self.rbd_image(Class::Change, &[&["snap", "rm"], options].concat(), image)?;
+        match self.run(cmd.arg(snapshot)) {
+            Ok(_) => Ok(RemovedByNumber::Gone),
+            Err(failure) if absent(&failure, &[NOT_OPENED, "failed to remove snapshot: "]) => {
+                Ok(RemovedByNumber::Absent)
+            }
+            Err(failure) if failure.says("is protected from removal") => Ok(RemovedByNumber::Protected),
+            Err(failure) if is(&failure, libc::EROFS) => Err(of_copy(doing)),
+            Err(failure) => Err(self.error(failure, doing)),
+        }
+    }
 }
 
 impl SnapshotTool for PoolCommands<'_> {
@@ -46,18 +66,12 @@ impl SnapshotTool for PoolCommands<'_> {
         self.snap_ls(image, SnapOutput::snap)
     }
 
-    /// `rbd snap rm`. Without --force: that would flatten the clones of a protected snapshot.
     fn remove_snapshot(&self, image: ImageRef<'_>, snapshot: &str) -> Result<Removed> {
-        let cmd = self.rbd_image(Class::Change, &["snap", "rm", "--no-progress"], image)?;
-        let doing = || format!("delete snapshot {}@{snapshot}", self.path(image));
-        match self.run(cmd.arg(format!("--snap={snapshot}"))) {
-            Ok(_) => Ok(Removed::Gone),
-            Err(failure) if absent(&failure, &[NOT_OPENED, "failed to remove snapshot: "]) => {
-                Ok(Removed::Absent)
-            }
-            Err(failure) if failure.says("is protected from removal") => Err(protected(&doing())),
-            Err(failure) if is(&failure, libc::EROFS) => Err(of_copy(&doing())),
-            Err(failure) => Err(self.error(failure, &doing())),
+        let doing = format!("delete snapshot {}@{snapshot}", self.path(image));
+        match self.snap_rm(image, &["--no-progress"], format!("--snap={snapshot}"), &doing)? {
+            RemovedByNumber::Gone => Ok(Removed::Gone),
+            RemovedByNumber::Absent => Ok(Removed::Absent),
+            RemovedByNumber::Protected => Err(protected(&doing)),
         }
     }
 
@@ -70,17 +84,9 @@ impl SnapshotTool for PoolCommands<'_> {
 
     /// `rbd snap rm --snap-id` takes no `--no-progress`. In the trash a snapshot with clones is "protected".
     fn remove_snapshot_by_number(&self, image: &str, snapshot: u64) -> Result<RemovedByNumber> {
-        let cmd = self.rbd_image(Class::Change, &["snap", "rm"], ImageRef::Id(image))?;
-        let doing = || format!("delete snapshot {snapshot} of image {}", self.path(ImageRef::Id(image)));
-        match self.run(cmd.arg(format!("--snap-id={snapshot}"))) {
-            Ok(_) => Ok(RemovedByNumber::Gone),
-            Err(failure) if absent(&failure, &[NOT_OPENED, "failed to remove snapshot: "]) => {
-                Ok(RemovedByNumber::Absent)
-            }
-            Err(failure) if failure.says("is protected from removal") => Ok(RemovedByNumber::Protected),
-            Err(failure) if is(&failure, libc::EROFS) => Err(of_copy(&doing())),
-            Err(failure) => Err(self.error(failure, &doing())),
-        }
+        let image = ImageRef::Id(image);
+        let doing = format!("delete snapshot {snapshot} of image {}", self.path(image));
+        self.snap_rm(image, &[], format!("--snap-id={snapshot}"), &doing)
     }
 
     /// `rbd clone`, of version 2 even if the cluster's default is 1: the parent's snapshot need not be

@@ -98,7 +98,7 @@ pub fn lists_show_snapshots_and_parents(site: &Site) {
     let snapshots: Vec<ListedSnapshot> = site
         .snapshots("c")
         .into_iter()
-        .map(|SnapshotInfo { id, name, size, .. }| ListedSnapshot { id, name, size })
+        .map(|SnapshotInfo { name, size, .. }| ListedSnapshot { name, size })
         .collect();
     let told: Vec<(&str, u64)> = snapshots.iter().map(|it| (it.name.as_str(), it.size)).collect();
     assert_eq!(told, [("s", SIZE), ("t", 2 * SIZE)]);

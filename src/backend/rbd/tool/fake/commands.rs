@@ -50,11 +50,7 @@ impl State {
 
     /// Images by name; those that are half made, or half removed, are not in the list.
     pub(super) fn entries(&self, at: &PoolRef) -> Vec<ListedImage> {
-        let shown = |Shot { snap, .. }: &Shot| ListedSnapshot {
-            id: snap.id,
-            name: snap.name.clone(),
-            size: snap.size,
-        };
+        let shown = |Shot { snap, .. }: &Shot| ListedSnapshot { name: snap.name.clone(), size: snap.size };
         let entry = |disk: &Disk| ListedImage {
             name: disk.name.clone(),
             id: disk.id.clone(),

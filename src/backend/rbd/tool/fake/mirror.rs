@@ -37,7 +37,7 @@ impl FakeCluster {
         state: MirrorState,
         primary: bool,
     ) {
-        let mirroring = Mirroring { mode, state, primary, global_id: "84b9".into() };
+        let mirroring = Mirroring { mode, state, primary };
         self.disk(at, image, |disk| {
             disk.mirror.mirroring = Some(mirroring);
             if primary {
@@ -138,7 +138,7 @@ impl MirrorTool for FakePool {
                 return Err(refused("mirrored already"));
             }
             let state = MirrorState::Enabled;
-            disk.mirroring = Some(Mirroring { mode, state, primary: true, global_id: "84b9".into() });
+            disk.mirroring = Some(Mirroring { mode, state, primary: true });
             take_snapshot(disk, Kind::Primary);
             Ok(())
         })

@@ -224,7 +224,7 @@ fn a_pool_is_listed_by_one_process() {
     let expected = [
         ListedImage { parent: Some(parent), ..entry("t-c2", "11a3a0064e19") },
         ListedImage {
-            snapshots: vec![ListedSnapshot { id: 7, name: "s2".into(), size: 1_000 }],
+            snapshots: vec![ListedSnapshot { name: "s2".into(), size: 1_000 }],
             ..entry("t-full", "10d95d6456b2")
         },
     ];
