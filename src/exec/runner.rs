@@ -334,18 +334,15 @@ impl Processes {
 }
 
 impl Helper for Processes {
-    fn ask(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
-        self.run_helper(call, (step, class), request, None).map_err(|why| why.of(step))
-    }
-
-    fn ask_holding(
+    fn ask(
         &self,
         call: &Call,
-        (step, class): (&str, Class),
+        step: &str,
+        class: Class,
         request: &[u8],
-        held: &Arc<File>,
+        held: Option<&Arc<File>>,
     ) -> Result<Vec<u8>, CommandError> {
-        self.run_helper(call, (step, class), request, Some(held)).map_err(|why| why.of(step))
+        self.run_helper(call, (step, class), request, held).map_err(|why| why.of(step))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{HelperReply, HelperRequest, Kernel, read_reply, to_bytes, unexpected};
+use super::{HelperRequest, Kernel, read_reply, to_bytes};
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
@@ -31,16 +31,13 @@ impl Kernel {
         let places = mount_points;
         let mount_points = mount_points.iter().map(Into::into).collect();
         let request = HelperRequest::CloneFrozen { mount_points, from: from.into(), to: to.into() };
-        let asked = self.helper.ask(call, &step, Class::Unbounded, &to_bytes(&request));
+        let asked = self.helper.ask(call, &step, Class::Unbounded, &to_bytes(&request), None);
         let reply = asked.or_else(|error| {
             // A helper that goes on thaws what it has frozen.
             let thawed = if error.has_ended() { self.thaw_all(call, places) } else { Ok(()) };
             thawed.and(Err(error.into()))
         })?;
-        match read_reply(&step, &reply).map_err(explain_clone)? {
-            HelperReply::Cloned(how) => Ok(how),
-            other => Err(unexpected(&step, &other)),
-        }
+        read_reply(&step, &reply).map_err(explain_clone)
     }
 
     fn thaw_all(&self, call: &Call, mount_points: &[PathBuf]) -> Result<()> {
@@ -60,15 +57,7 @@ impl Kernel {
     /// Failures of the system.
     pub fn thaw(&self, call: &Call, mount_point: &Path) -> Result<Thawed> {
         let step = format!("thaw {}", mount_point.display());
-        match self.ask(
-            call,
-            &step,
-            Class::Change,
-            &HelperRequest::Thaw { mount_point: mount_point.into() },
-        )? {
-            HelperReply::Thawed(how) => Ok(how),
-            other => Err(unexpected(&step, &other)),
-        }
+        self.ask(call, &step, Class::Change, &HelperRequest::Thaw { mount_point: mount_point.into() })
     }
 }
 

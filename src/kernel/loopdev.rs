@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Backing, HelperReply, HelperRequest, Kernel, unexpected};
+use super::{Backing, HelperRequest, Kernel};
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
@@ -18,10 +18,7 @@ impl Kernel {
     pub fn attach_loop(&self, call: &Call, image: &Path, read_only: bool) -> Result<LoopDevice> {
         let step = format!("attach {} to a loop device", image.display());
         let request = HelperRequest::AttachLoop { image: image.into(), read_only };
-        match self.ask(call, &step, Class::Change, &request).map_err(explain_attach)? {
-            HelperReply::Attached(device) => Ok(device),
-            other => Err(unexpected(&step, &other)),
-        }
+        self.ask(call, &step, Class::Change, &request).map_err(explain_attach)
     }
 
     /// Detaches a loop device from the image it was attached to; a device that is attached to another file by
@@ -31,10 +28,7 @@ impl Kernel {
     /// Failures of the system; a device in use is no error, the result shows it.
     pub fn detach_loop(&self, call: &Call, device: &LoopDevice) -> Result<Detached> {
         let step = format!("detach {}", device.path.display());
-        match self.ask(call, &step, Class::Change, &HelperRequest::DetachLoop { device: device.clone() })? {
-            HelperReply::Detached(how) => Ok(how),
-            other => Err(unexpected(&step, &other)),
-        }
+        self.ask(call, &step, Class::Change, &HelperRequest::DetachLoop { device: device.clone() })
     }
 
     /// Turns discard off on a loop device until it is detached, so that its image keeps all blocks.
@@ -44,7 +38,7 @@ impl Kernel {
     pub fn refuse_discard(&self, call: &Call, device: &LoopDevice) -> Result<()> {
         let step = format!("turn discard off for {}", device.path.display());
         let device = Backing::Loop(device.clone());
-        let asked = self.done(call, &step, &HelperRequest::RefuseDiscard { device });
+        let asked = self.ask(call, &step, Class::Change, &HelperRequest::RefuseDiscard { device });
         asked.map_err(|error| match error.errno() {
             Some(libc::EROFS | libc::EACCES | libc::EPERM) => error.with_kind(Kind::Precondition).hint(
                 "without that a preallocated volume loses its blocks: give the container a /sys that it can \
@@ -59,12 +53,8 @@ impl Kernel {
     /// # Errors
     /// Failures of the system.
     pub fn grow_loop(&self, call: &Call, device: &Path) -> Result<u64> {
-        self.bytes(
-            call,
-            &format!("grow {}", device.display()),
-            Class::Change,
-            &HelperRequest::GrowLoop { device: device.into() },
-        )
+        let step = format!("grow {}", device.display());
+        self.ask(call, &step, Class::Change, &HelperRequest::GrowLoop { device: device.into() })
     }
 }
 

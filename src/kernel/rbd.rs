@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::failure::{Answer, During, SyscallFailure};
-use super::{HelperReply, HelperRequest, Kernel, read_reply, to_bytes, unexpected};
+use super::failure::{Answer, During, SyscallFailure, reply};
+use super::{HelperRequest, Kernel};
 use crate::base64;
 use crate::dispatch::Call;
 use crate::error::Result;
@@ -102,14 +102,6 @@ pub(super) enum RbdRequest {
     Refresh { image: MappedImage },
 }
 
-/// A reply.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum RbdReply {
-    Mapped(Box<MappedImage>),
-    Unmapped(Unmapped),
-    Bytes(u64),
-}
-
 /// How an unmap ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unmapped {
@@ -125,11 +117,8 @@ impl Kernel {
     /// # Errors
     /// The errno of the kernel; EEXIST when another process has mapped the image meanwhile.
     pub fn map_rbd(&self, call: &Call, image: &ImageToMap, lock: &ByteLock) -> Result<MappedImage> {
-        let step = format!("map {image}");
-        match self.ask_rbd(call, &step, RbdRequest::Map { image: image.clone() }, Some(lock))? {
-            RbdReply::Mapped(mapped) => Ok(*mapped),
-            other => Err(unexpected(&step, &HelperReply::Rbd(other))),
-        }
+        let request = HelperRequest::Rbd(RbdRequest::Map { image: image.clone() });
+        self.ask_holding(call, (&format!("map {image}"), Class::Change), &request, Some(lock.file()))
     }
 
     /// Removes a device if it still is this image.
@@ -138,10 +127,8 @@ impl Kernel {
     /// Failures of the system.
     pub fn unmap_rbd(&self, call: &Call, image: &MappedImage, lock: Option<&ByteLock>) -> Result<Unmapped> {
         let step = format!("unmap {}", image.path().display());
-        match self.ask_rbd(call, &step, RbdRequest::Unmap { image: image.clone() }, lock)? {
-            RbdReply::Unmapped(how) => Ok(how),
-            other => Err(unexpected(&step, &HelperReply::Rbd(other))),
-        }
+        let request = HelperRequest::Rbd(RbdRequest::Unmap { image: image.clone() });
+        self.ask_holding(call, (&step, Class::Change), &request, lock.map(ByteLock::file))
     }
 
     /// Makes the kernel look at the image's size, and returns the size of the device in bytes.
@@ -150,42 +137,19 @@ impl Kernel {
     /// ENOENT when the device is gone, or belongs to another image by now.
     pub fn refresh_rbd(&self, call: &Call, image: &MappedImage) -> Result<u64> {
         let step = format!("refresh the size of {}", image.path().display());
-        match self.ask_rbd(call, &step, RbdRequest::Refresh { image: image.clone() }, None)? {
-            RbdReply::Bytes(bytes) => Ok(bytes),
-            other => Err(unexpected(&step, &HelperReply::Rbd(other))),
-        }
-    }
-
-    fn ask_rbd(
-        &self,
-        call: &Call,
-        step: &str,
-        request: RbdRequest,
-        lock: Option<&ByteLock>,
-    ) -> Result<RbdReply> {
-        let (request, class) = (HelperRequest::Rbd(request), Class::Change);
-        let reply = match lock {
-            None => self.ask(call, step, class, &request)?,
-            Some(lock) => {
-                let request = to_bytes(&request);
-                read_reply(step, &self.helper.ask_holding(call, (step, class), &request, lock.file())?)?
-            }
-        };
-        match reply {
-            HelperReply::Rbd(reply) => Ok(reply),
-            other => Err(unexpected(step, &other)),
-        }
+        let request = HelperRequest::Rbd(RbdRequest::Refresh { image: image.clone() });
+        self.ask(call, &step, Class::Change, &request)
     }
 }
 
 /// Serves one request.
-pub(super) fn serve(request: &RbdRequest) -> Answer<RbdReply> {
+pub(super) fn serve(request: &RbdRequest) -> Vec<u8> {
     let bus = Bus::default();
     match request {
-        RbdRequest::Map { image } => map(&bus, image).map(|mapped| RbdReply::Mapped(Box::new(mapped))),
-        RbdRequest::Unmap { image } => unmap(&bus, image).map(RbdReply::Unmapped),
+        RbdRequest::Map { image } => reply(map(&bus, image)),
+        RbdRequest::Unmap { image } => reply(unmap(&bus, image)),
         RbdRequest::Refresh { image } => {
-            refresh(&bus, image).map(RbdReply::Bytes).during(|| format!("refresh {}", named(image)))
+            reply(refresh(&bus, image).during(|| format!("refresh {}", named(image))))
         }
     }
 }
@@ -244,7 +208,7 @@ fn unmap_new(bus: &Bus, image: &ImageToMap, all: &[MappedImage]) -> Answer<()> {
 
 fn add(bus: &Bus, image: &ImageToMap) -> Answer<()> {
     let line = image.line().map_err(|word| SyscallFailure {
-        action: format!("map {image}: the kernel cannot be told the word {word:?}"),
+        action: Some(format!("map {image}: the kernel cannot be told the word {word:?}")),
         errno: Some(libc::EINVAL),
         text: String::new(),
     })?;
@@ -254,13 +218,13 @@ fn add(bus: &Bus, image: &ImageToMap) -> Answer<()> {
 
 fn another_image(image: &ImageToMap) -> SyscallFailure {
     let text = format!("another image than {} has this name now", image.image_id);
-    SyscallFailure { action: format!("map {image}: {text}"), errno: Some(libc::ENOENT), text }
+    SyscallFailure { action: Some(format!("map {image}: {text}")), errno: Some(libc::ENOENT), text }
 }
 
 fn mapped_twice(image: &ImageToMap, found: &[&MappedImage]) -> SyscallFailure {
     let paths: Vec<String> = found.iter().map(|mapped| mapped.path().display().to_string()).collect();
     let action = format!("map {image}: it was mapped as {} at once", paths.join(" and as "));
-    SyscallFailure { action, errno: Some(libc::EEXIST), text: String::new() }
+    SyscallFailure { action: Some(action), errno: Some(libc::EEXIST), text: String::new() }
 }
 
 fn node_is_missing(mapped: &MappedImage) -> String {

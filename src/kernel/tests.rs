@@ -12,6 +12,10 @@ use super::*;
 use crate::error::Kind;
 use crate::exec::fake::FakeHelper;
 use crate::exec::{CommandError, Why};
+use crate::sys::copy::Reflink;
+use crate::sys::freeze::Thawed;
+use crate::sys::loopdev::Detached;
+use crate::sys::mount::Unmounted;
 use crate::sys::mountinfo::Mounts;
 use crate::sys::scratch::{LoopImage, in_private_mounts, mkfs};
 use crate::sys::superblock::{Content, FsType};
@@ -21,7 +25,14 @@ use crate::sys::{freeze, loopdev};
 struct InPlace;
 
 impl Helper for InPlace {
-    fn ask(&self, _: &Call, _: &str, _: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
+    fn ask(
+        &self,
+        _: &Call,
+        _: &str,
+        _: Class,
+        request: &[u8],
+        _: Option<&Arc<File>>,
+    ) -> Result<Vec<u8>, CommandError> {
         Ok(handle(request))
     }
 }
@@ -30,7 +41,14 @@ impl Helper for InPlace {
 struct Canned(&'static [u8]);
 
 impl Helper for Canned {
-    fn ask(&self, _: &Call, _: &str, _: Class, _: &[u8]) -> Result<Vec<u8>, CommandError> {
+    fn ask(
+        &self,
+        _: &Call,
+        _: &str,
+        _: Class,
+        _: &[u8],
+        _: Option<&Arc<File>>,
+    ) -> Result<Vec<u8>, CommandError> {
         Ok(self.0.to_vec())
     }
 }
@@ -75,7 +93,7 @@ fn nonsense_on_either_side_is_an_internal_error() {
 
 #[test]
 fn a_missing_right_is_named() {
-    let denied = br#"{"Failed":{"action":"mount /dev/x on /y","errno":1,"text":""}}"#;
+    let denied = br#"{"Err":{"action":"mount /dev/x on /y","errno":1,"text":""}}"#;
     let error =
         Kernel::new(Arc::new(Canned(denied))).thaw(&Call::internal("test"), Path::new("/y")).unwrap_err();
     assert!(error.message().contains("CAP_SYS_ADMIN"), "{error}");
@@ -84,7 +102,7 @@ fn a_missing_right_is_named() {
 
 #[test]
 fn a_machine_without_loop_devices_is_no_missing_volume() {
-    let missing = br#"{"Failed":{"action":"attach /x","errno":19,"text":""}}"#;
+    let missing = br#"{"Err":{"action":"attach /x","errno":19,"text":""}}"#;
     let error = Kernel::new(Arc::new(Canned(missing)))
         .attach_loop(&Call::internal("test"), Path::new("/x"), false)
         .unwrap_err();
@@ -156,13 +174,12 @@ fn what_uses_a_mount_for_a_moment_only_is_awaited() {
     let helper = Arc::new(FakeHelper::default());
     let request = || serde_json::to_vec(&HelperRequest::Unmount { target: "/t".into() }).unwrap();
     let busy = || {
-        let failure =
-            SyscallFailure { action: "unmount /t".into(), errno: Some(libc::EBUSY), text: String::new() };
-        serde_json::to_vec(&HelperReply::Failed(failure)).unwrap()
+        let busy = std::io::Error::from_raw_os_error(libc::EBUSY);
+        failure::reply(Err::<(), _>(busy))
     };
     let (kernel, call) = (Kernel::new(Arc::clone(&helper) as Arc<_>), Call::internal("test"));
     (0..2).for_each(|_| helper.expect(request(), busy()));
-    helper.expect(request(), serde_json::to_vec(&HelperReply::Unmounted(Unmounted::Done)).unwrap());
+    helper.expect(request(), failure::reply(Answer::Ok(Unmounted::Done)));
     assert_eq!(kernel.unmount(&call, Path::new("/t")).unwrap(), Unmounted::Done);
     (0..mount::UNMOUNTS).for_each(|_| helper.expect(request(), busy()));
     let error = kernel.unmount(&call, Path::new("/t")).unwrap_err();
@@ -306,7 +323,14 @@ fn a_clone_that_fails_leaves_nothing_frozen_and_no_file() {
 struct KilledInTheFreeze(PathBuf);
 
 impl Helper for KilledInTheFreeze {
-    fn ask(&self, _: &Call, step: &str, _: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
+    fn ask(
+        &self,
+        _: &Call,
+        step: &str,
+        _: Class,
+        request: &[u8],
+        _: Option<&Arc<File>>,
+    ) -> Result<Vec<u8>, CommandError> {
         let request_read = serde_json::from_slice(request).unwrap();
         let HelperRequest::CloneFrozen { .. } = request_read else { return Ok(handle(request)) };
         std::mem::forget(freeze::Frozen::freeze(&self.0).unwrap());

@@ -34,7 +34,7 @@ fn what_a_command_or_a_helper_leaves_running_holds_its_lock() {
         stubs.processes.run(&call, &cmd).unwrap().stdout
     };
     let ask = |lock: &ByteLock| {
-        stubs.processes.ask_holding(&call, ("map", Class::Change), b"", lock.file()).unwrap()
+        stubs.processes.ask(&call, "map", Class::Change, b"", Some(lock.file())).unwrap()
     };
     for start in [&run as &dyn Fn(&ByteLock) -> Vec<u8>, &ask] {
         let lock = ByteLock::try_take(open(), 8).unwrap().unwrap();
