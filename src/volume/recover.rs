@@ -195,7 +195,7 @@ impl Operations {
     /// The deletions that were begun. An unreadable entry stays.
     pub(crate) fn deletions(&self) -> Vec<BegunDeletion> {
         let read = |(key, value): (String, Value)| {
-            let deletion = BegunDeletion::parse(&key, value);
+            let deletion = BegunDeletion::parse(&key, &value);
             if deletion.is_none() {
                 log::warn!("the journal's entry of the deletion of {key} cannot be read: it is left alone");
             }
