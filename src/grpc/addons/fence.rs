@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use protobuf::Message;
 
+use crate::backend::Fencing;
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::grpc::bridge::{Caller, Encoded};
@@ -29,15 +30,16 @@ impl FenceController {
         &self,
         caller: &Caller<'_>,
         request: FenceRequest,
-        work: impl FnOnce(&Call, &str, &FenceRequest) -> Result<R>,
+        work: impl FnOnce(&dyn Fencing, &Call, &str, &FenceRequest) -> Result<R>,
     ) -> Result<Encoded<R>> {
-        let cluster = self.operations.fenced_cluster(&request)?;
+        let fences = self.operations.fences()?;
+        let cluster = fences.cluster(request.cluster.as_deref())?;
         let networks: Vec<String> = request.networks.iter().map(ToString::to_string).collect();
         let mut locks = LockSet::of_fences(&cluster, &networks.join(", "));
         if networks.is_empty() {
             locks.keys.clear();
         }
-        caller.run(locks, request, |call, request| work(call, &cluster, request))
+        caller.run(locks, request, |call, request| work(fences, call, &cluster, request))
     }
 }
 
@@ -50,8 +52,9 @@ impl wire::FenceController for FenceController {
         ensure_served("controller", self.controller)?;
         let request =
             FenceRequest::change(&map(request.parameters), secrets(request.secrets), &texts(request.cidrs))?;
-        self.run(caller, request, |call, cluster, request| {
-            self.operations.fence(call, cluster, request).map(|()| Default::default())
+        self.run(caller, request, |fences, call, cluster, request| {
+            let FenceRequest { networks, allow_self, secrets, .. } = request;
+            fences.fence(call, cluster, networks, *allow_self, secrets).map(|()| Default::default())
         })
     }
 
@@ -63,8 +66,8 @@ impl wire::FenceController for FenceController {
         ensure_served("controller", self.controller)?;
         let request =
             FenceRequest::change(&map(request.parameters), secrets(request.secrets), &texts(request.cidrs))?;
-        self.run(caller, request, |call, cluster, request| {
-            self.operations.unfence(call, cluster, request).map(|()| Default::default())
+        self.run(caller, request, |fences, call, cluster, request| {
+            fences.unfence(call, cluster, &request.networks, &request.secrets).map(|()| Default::default())
         })
     }
 
@@ -75,8 +78,8 @@ impl wire::FenceController for FenceController {
     ) -> Result<Encoded<wire::ListClusterFenceResponse>> {
         ensure_served("controller", self.controller)?;
         let request = FenceRequest::question(&map(request.parameters), secrets(request.secrets))?;
-        self.run(caller, request, |call, cluster, request| {
-            let cidrs = cidrs(&self.operations.list_fences(call, cluster, request)?);
+        self.run(caller, request, |fences, call, cluster, request| {
+            let cidrs = cidrs(&fences.fences(call, cluster, &request.secrets)?);
             Ok(wire::ListClusterFenceResponse { cidrs, ..Default::default() })
         })
     }
@@ -87,8 +90,8 @@ impl wire::FenceController for FenceController {
         request: wire::GetFenceClientsRequest,
     ) -> Result<Encoded<wire::GetFenceClientsResponse>> {
         let request = FenceRequest::question(&map(request.parameters), secrets(request.secrets))?;
-        self.run(caller, request, |call, cluster, request| {
-            let clients = self.operations.fence_clients(call, cluster, request)?.into_iter().map(|client| {
+        self.run(caller, request, |fences, call, cluster, request| {
+            let clients = fences.clients(call, cluster, &request.secrets)?.into_iter().map(|client| {
                 let addresses = cidrs(&client.addresses);
                 wire::ClientDetails { id: client.id, addresses, ..Default::default() }
             });
