@@ -114,7 +114,10 @@ fn what_is_mapped_is_looked_for_and_must_be_the_only_device_of_the_image() {
         let (dir, bus) = bus_with(devices);
         let mapped = add_and_find(&bus, &image());
         let removed = std::fs::read_to_string(dir.path().join("bus/rbd/remove_single_major")).unwrap();
-        (mapped.map(|mapped| mapped.number).map_err(|failure| (failure.errno, failure.action.unwrap())), removed)
+        (
+            mapped.map(|mapped| mapped.number).map_err(|failure| (failure.errno, failure.action.unwrap())),
+            removed,
+        )
     };
     assert_eq!(map(&[(1, "former"), (3, &meant)]), (Ok(3), String::new()));
     let (refused, removed) = map(&[(1, "former"), (3, "another")]);

@@ -161,7 +161,7 @@ fn a_volume_is_identified_mounted_bound_and_unmounted() {
         let mounts = Mounts::read().unwrap();
         assert!(mounts.find_at(&bound).unwrap().options.starts_with("ro,noatime"));
         assert!(mounts.find_at(&target).unwrap().super_options.contains("discard"));
-        assert!(kernel.statfs(&call, &target).unwrap().bytes_total > 8 << 20);
+        assert!(kernel.statfs(&call, &target).unwrap().bytes.total > 8 << 20);
         for path in [&bound, &target] {
             assert_eq!(kernel.unmount(&call, path).unwrap(), Unmounted::Done);
             assert_eq!(kernel.unmount(&call, path).unwrap(), Unmounted::NotMounted);

@@ -58,6 +58,7 @@ use crate::ids::{Place, VolumeId};
 use crate::node_name::{LOCAL, NodeName};
 use crate::sys::file;
 use crate::sys::flock::FileLock;
+use crate::sys::statfs::Usage;
 use crate::topology::{NODE_LABEL, segment_key};
 
 /// The first field of IDs.
@@ -241,9 +242,9 @@ impl Backend for Local {
         self.is_looked_at.store(false, Ordering::Release);
         let fault = match space {
             Err(error) => Fault::new(Reason::LocalDiskFailed, error.to_string()),
-            Ok(space) if space.bytes_available < space.bytes_total / 20 => {
+            Ok(Usage { bytes, .. }) if bytes.available < bytes.total / 20 => {
                 let reason = Reason::LocalDiskNearlyFull;
-                Fault::new(reason, format!("{}; {} bytes are left", reason.sentence(), space.bytes_available))
+                Fault::new(reason, format!("{}; {} bytes are left", reason.sentence(), bytes.available))
             }
             Ok(_) => return Vec::new(),
         };
