@@ -23,8 +23,7 @@ mod backing;
 pub mod ceph;
 mod device;
 mod failure;
-mod freeze;
-mod loopdev;
+mod loops;
 mod mount;
 pub mod rbd;
 mod serve;
@@ -32,6 +31,7 @@ mod serve;
 use failure::Answer;
 
 pub use backing::{Backing, Identified, Overwrites, ToolGuard, admit};
+pub use loops::Loops;
 pub use mount::MountSpec;
 pub use serve::handle;
 

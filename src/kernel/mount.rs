@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use rustix::thread::CapabilitySet;
 
-use super::device::explain_device;
 use super::{Backing, HelperRequest, Kernel};
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
@@ -68,17 +67,6 @@ impl Kernel {
             read_only: spec.read_only,
         };
         self.ask(call, &step, Class::Change, &request).map_err(|error| explain_mount(error, spec))
-    }
-
-    /// Makes the file system on a device, if there is one, replay its journal without mounting it.
-    ///
-    /// # Errors
-    /// As those of [`mount`](Self::mount).
-    pub fn replay_journal(&self, call: &Call, device: &Backing) -> Result<()> {
-        let step = format!("replay the journal on {}", device.path().display());
-        let request = HelperRequest::ReplayJournal { device: device.clone() };
-        let replayed = self.ask(call, &step, Class::Change, &request);
-        replayed.map_err(|error| explain_device(error, &device.path()))
     }
 
     /// Binds a directory or file on another of the same kind; if `read_only` is set, read-only or not at all.

@@ -384,15 +384,14 @@ fn stands_on_its_image(device: &LoopDevice) -> io::Result<bool> {
     Ok(open_attached(&device.path)?.is_some_and(|now| now.backing == device.backing))
 }
 
-/// Makes `device` as large as its image has become, and returns that size in bytes.
+/// Makes `device` as large as its image has become.
 ///
 /// # Errors
 /// Those of open(2) and loop(4): ENXIO when it is not attached.
-pub fn set_capacity(device: &Path) -> io::Result<u64> {
+pub fn set_capacity(device: &Path) -> io::Result<()> {
     let device = block::open(device)?;
     // SAFETY: LOOP_SET_CAPACITY takes no argument.
-    changing("grow loop device", || unsafe { ioctl(&device, NoArg::<LOOP_SET_CAPACITY>::new()) })?;
-    block::size(&device)
+    Ok(changing("grow loop device", || unsafe { ioctl(&device, NoArg::<LOOP_SET_CAPACITY>::new()) })?)
 }
 
 #[cfg(test)]

@@ -24,7 +24,6 @@ mod files;
 mod find;
 mod identity;
 mod image;
-mod loops;
 mod parameters;
 mod publish;
 mod record;
@@ -43,7 +42,6 @@ use parking_lot::Mutex;
 
 use self::files::failed;
 pub use self::identity::{is_known, name_of_node, write_name_of_node};
-pub use self::loops::Loops;
 use self::parameters::Settings;
 use self::store::{Shelf, discard};
 use super::{
@@ -55,6 +53,7 @@ use crate::csi::{ANOTHER_NODE, Capability, Map, TopologyRequirement};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::{Place, VolumeId};
+use crate::kernel::Loops;
 use crate::node_name::{LOCAL, NodeName};
 use crate::sys::file;
 use crate::sys::flock::FileLock;

@@ -22,7 +22,6 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use super::Local;
-use super::loops::Loops;
 use crate::backend::{
     Backend, Deleted, Deletion, NewSnapshot, NewVolume, NodeDriver, Origin, PlacementRequest, Publisher,
     Reason, Served, Service, Snapshot, Volume, Volumes,
@@ -31,6 +30,7 @@ use crate::csi::{Access, Capability, Map, Mode, SizeRange, Source};
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{VolumeId, snapshot_key, volume_object};
+use crate::kernel::Loops;
 use crate::node_name::NodeName;
 use crate::secrets::Secrets;
 use crate::sys::flock::FileLock;
