@@ -20,7 +20,7 @@ use crate::journal::{Change, Table};
 use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::deletion::{BegunDeletion, Deleting};
-use crate::volume::node::mounts::{self, OnNode};
+use crate::volume::node::mounts::{self, OnNode, is_mount_point};
 use crate::volume::node::record::{NodeRecord, Use, UseKind};
 use crate::volume::node::unstage::clean_up;
 
@@ -37,11 +37,8 @@ impl Operations {
                 self.forget_boot(&key, &record, locks)?;
                 continue;
             }
-            let mounted = |target: &&Use| {
-                mounts::resolved(&target.path).is_ok_and(|path| mounts.find_at(&path).is_some())
-            };
             let in_use = record.targets().filter(|target| !target.left_behind);
-            let lost: Vec<&Use> = in_use.filter(|target| !mounted(target)).collect();
+            let lost: Vec<&Use> = in_use.filter(|target| !is_mount_point(&mounts, &target.path)).collect();
             let (id, paths) = (&record.volume_id, record.paths().count());
             let bound = if self.stages { 0 } else { self.bind_lost_targets(&record, &lost) };
             match lost.len() - bound {
