@@ -18,6 +18,7 @@ use crate::exec::{Class, Helper};
 use crate::sys::block::DeviceNumber;
 use crate::sys::loopdev::LoopDevice;
 use crate::sys::owner::{Owner, Sharing};
+use crate::sys::rbd::MappedImage;
 
 mod backing;
 pub mod ceph;
@@ -60,7 +61,9 @@ enum HelperRequest {
     Thaw { mount_point: OsString },
     IsClaimed { device: OsString },
     Openers { device: DeviceNumber },
-    Rbd(rbd::RbdRequest),
+    MapRbd { image: rbd::ImageToMap },
+    UnmapRbd { image: MappedImage },
+    RefreshRbd { image: MappedImage },
 }
 
 /// Asks the kernel in a process that may hang without harm.

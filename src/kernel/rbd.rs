@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::failure::{Answer, During, SyscallFailure, reply};
+use super::failure::{Answer, During, SyscallFailure};
 use super::{HelperRequest, Kernel};
 use crate::base64;
 use crate::dispatch::Call;
@@ -94,14 +94,6 @@ impl fmt::Display for ImageToMap {
     }
 }
 
-/// A request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum RbdRequest {
-    Map { image: ImageToMap },
-    Unmap { image: MappedImage },
-    Refresh { image: MappedImage },
-}
-
 /// How an unmap ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unmapped {
@@ -117,7 +109,7 @@ impl Kernel {
     /// # Errors
     /// The errno of the kernel; EEXIST when another process has mapped the image meanwhile.
     pub fn map_rbd(&self, call: &Call, image: &ImageToMap, lock: &ByteLock) -> Result<MappedImage> {
-        let request = HelperRequest::Rbd(RbdRequest::Map { image: image.clone() });
+        let request = HelperRequest::MapRbd { image: image.clone() };
         self.ask_holding(call, (&format!("map {image}"), Class::Change), &request, Some(lock.file()))
     }
 
@@ -127,7 +119,7 @@ impl Kernel {
     /// Failures of the system.
     pub fn unmap_rbd(&self, call: &Call, image: &MappedImage, lock: Option<&ByteLock>) -> Result<Unmapped> {
         let step = format!("unmap {}", image.path().display());
-        let request = HelperRequest::Rbd(RbdRequest::Unmap { image: image.clone() });
+        let request = HelperRequest::UnmapRbd { image: image.clone() };
         self.ask_holding(call, (&step, Class::Change), &request, lock.map(ByteLock::file))
     }
 
@@ -137,20 +129,8 @@ impl Kernel {
     /// ENOENT when the device is gone, or belongs to another image by now.
     pub fn refresh_rbd(&self, call: &Call, image: &MappedImage) -> Result<u64> {
         let step = format!("refresh the size of {}", image.path().display());
-        let request = HelperRequest::Rbd(RbdRequest::Refresh { image: image.clone() });
+        let request = HelperRequest::RefreshRbd { image: image.clone() };
         self.ask(call, &step, Class::Change, &request)
-    }
-}
-
-/// Serves one request.
-pub(super) fn serve(request: &RbdRequest) -> Vec<u8> {
-    let bus = Bus::default();
-    match request {
-        RbdRequest::Map { image } => reply(map(&bus, image)),
-        RbdRequest::Unmap { image } => reply(unmap(&bus, image)),
-        RbdRequest::Refresh { image } => {
-            reply(refresh(&bus, image).during(|| format!("refresh {}", named(image))))
-        }
     }
 }
 
@@ -158,7 +138,7 @@ fn named(image: &MappedImage) -> String {
     format!("{} ({}/{})", image.path().display(), image.pool, image.name)
 }
 
-fn map(bus: &Bus, image: &ImageToMap) -> Answer<MappedImage> {
+pub(super) fn map(bus: &Bus, image: &ImageToMap) -> Answer<MappedImage> {
     add_key(&image.user, &image.key)
         .during(|| format!("give the kernel the key of client.{}", image.user))?;
     let mapped = add_and_find(bus, image)?;
@@ -253,7 +233,7 @@ pub(super) fn is_still(bus: &Bus, image: &MappedImage) -> io::Result<bool> {
     Ok(bus.read(image.number)?.is_some_and(same))
 }
 
-fn unmap(bus: &Bus, image: &MappedImage) -> Answer<Unmapped> {
+pub(super) fn unmap(bus: &Bus, image: &MappedImage) -> Answer<Unmapped> {
     if !is_still(bus, image).during(|| format!("look at {}", named(image)))? {
         return Ok(Unmapped::Done);
     }
@@ -264,12 +244,15 @@ fn unmap(bus: &Bus, image: &MappedImage) -> Answer<Unmapped> {
     }
 }
 
-fn refresh(bus: &Bus, image: &MappedImage) -> io::Result<u64> {
-    if !is_still(bus, image)? {
-        return Err(io::Error::from_raw_os_error(libc::ENOENT));
-    }
-    bus.refresh(image.number)?;
-    bus.device_size(image.number)
+pub(super) fn refresh(bus: &Bus, image: &MappedImage) -> Answer<u64> {
+    let refresh = || {
+        if !is_still(bus, image)? {
+            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+        }
+        bus.refresh(image.number)?;
+        bus.device_size(image.number)
+    };
+    refresh().during(|| format!("refresh {}", named(image)))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use crate::sys::freeze::{self, Frozen};
 use crate::sys::loopdev::{Detached, LoopDevice};
 use crate::sys::mount::{self, Options};
 use crate::sys::owner::{self, Owner, Sharing};
+use crate::sys::rbd::Bus;
 use crate::sys::superblock::{Content, Journal};
 use crate::sys::{block, discard, file, loopdev, openers, statfs};
 
@@ -62,7 +63,9 @@ fn serve(request: &HelperRequest) -> Vec<u8> {
         HelperRequest::Thaw { mount_point } => reply(freeze::thaw(mount_point.as_ref())),
         HelperRequest::IsClaimed { device } => reply(block::is_claimed(device.as_ref())),
         HelperRequest::Openers { device } => reply(openers::of(*device)),
-        HelperRequest::Rbd(request) => rbd::serve(request),
+        HelperRequest::MapRbd { image } => reply(rbd::map(&Bus::default(), image)),
+        HelperRequest::UnmapRbd { image } => reply(rbd::unmap(&Bus::default(), image)),
+        HelperRequest::RefreshRbd { image } => reply(rbd::refresh(&Bus::default(), image)),
     }
 }
 

@@ -134,7 +134,7 @@ fn in_order(image: &Value) -> Vec<u8> {
         "former",
     ]
     .map(|field| format!("\"{field}\":{}", image[field]));
-    format!("{{\"Rbd\":{{\"Map\":{{\"image\":{{{}}}}}}}}}", fields.join(",")).into_bytes()
+    format!("{{\"MapRbd\":{{\"image\":{{{}}}}}}}", fields.join(",")).into_bytes()
 }
 
 /// A cluster with one monitor for each of these addresses of version 1; all offer version 2.

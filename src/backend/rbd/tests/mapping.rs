@@ -87,9 +87,9 @@ impl Helper for FakeKernel {
             return Err(Why::NotFound { tool: Tool::Rbd, searched: Vec::new() }.of("rbd"));
         }
         let request: Value = serde_json::from_slice(request).unwrap();
-        let reply = match &request["Rbd"] {
-            asked if asked["Map"].is_object() => self.map(&asked["Map"]["image"]),
-            asked => self.unmap(&asked["Unmap"]["image"]),
+        let reply = match &request["MapRbd"]["image"] {
+            Value::Null => self.unmap(&request["UnmapRbd"]["image"]),
+            image => self.map(image),
         };
         Ok(reply.to_string().into_bytes())
     }
