@@ -29,11 +29,11 @@ impl Operations {
         self.refuse_unseen(volume, path)?;
         let source = self.bind_source(volume, &record, read_only)?;
         let mode = request.capability.mode;
-        let wanted = Use::new(UseKind::Target, &request.target_path, mode, read_only);
+        let made = self.what_is_made_for(path);
+        let wanted = Use { made, ..Use::new(UseKind::Target, &request.target_path, mode, read_only) };
         let entry = add_target(id, &mut record, wanted, self.single_node_targets)?;
         self.change_group(volume, &mut record, (request, entry), read_only)?;
         if entry == TargetEntry::New {
-            self.enter_what_is_made(&mut record, &request.target_path);
             self.write_record(volume, record.clone())?;
         }
         let bind = Bind { source: &source, target: path, access: &record.access, read_only };
@@ -209,7 +209,8 @@ pub(crate) enum TargetEntry {
     Present,
 }
 
-/// Enters a target into the record, unless it is there. A path that was left behind is in use again.
+/// Enters a target into the record, unless it is there. A path that was left behind is in use again, and
+/// stays ours.
 pub(crate) fn add_target(
     id: &VolumeId,
     record: &mut NodeRecord,
@@ -233,7 +234,8 @@ pub(crate) fn add_target(
             staging.path, wanted.path
         )));
     }
-    record.uses.push(Use { made: left_behind.unwrap_or_default(), ..wanted });
+    let made = if wanted.made.itself { wanted.made } else { left_behind.unwrap_or_default() };
+    record.uses.push(Use { made, ..wanted });
     Ok(TargetEntry::New)
 }
 
