@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::secrets::{Secret, Secrets};
 
 /// A Ceph cluster as the operator set it up.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Cluster {
     /// Its name: a field of every ID.
     pub name: String,
@@ -55,23 +55,7 @@ pub struct Credentials {
 impl Cluster {
     /// A cluster of this name about which nothing else is known.
     pub fn named(name: &str) -> Self {
-        Self {
-            name: name.to_string(),
-            fsid: None,
-            conf: None,
-            monitors: Vec::new(),
-            credentials: None,
-            key_from: String::from("no user is set"),
-            lacks_key: false,
-            pools: Vec::new(),
-            namespaces: Vec::new(),
-            removed_pools: Vec::new(),
-            domain_pools: Vec::new(),
-            registry: None,
-            serves: Vec::new(),
-            peers: BTreeMap::new(),
-            read_affinity: false,
-        }
+        Self { name: name.to_string(), key_from: String::from("no user is set"), ..Self::default() }
     }
 
     /// Gives it credentials of its own.

@@ -97,11 +97,7 @@ pub(super) fn search(files: &mut Files, conf: &Conf, conf_path: &Path, user: &st
     }
     let places: Vec<PathBuf> =
         places.split([',', ';', ' ']).filter(|it| !it.is_empty()).map(PathBuf::from).collect();
-    first_of(files, places, user)
-}
-
-/// The key in the first keyring that exists, as Ceph does it (`KeyRing::from_ceph_context`).
-fn first_of(files: &mut Files, places: Vec<PathBuf>, user: &str) -> Result<Search, String> {
+    // The first keyring that exists counts, as for Ceph (`KeyRing::from_ceph_context`).
     match places.iter().find(|path| files.exists(path)) {
         None => Ok(Search::Nowhere(places)),
         Some(path) => Ok(Search::Found(KeyFile::Keyring(path.clone()).read(files, user)?, path.clone())),

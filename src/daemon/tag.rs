@@ -5,7 +5,6 @@
 //! two containers of one host may have the same node name and the same path of the state directory.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -19,15 +18,15 @@ const DIGITS: usize = 8;
 /// # Errors
 /// Those of reading and writing, and a file that holds something else.
 pub(super) fn controller_tag(path: &Path) -> Result<String> {
-    match fs::read_to_string(path) {
-        Ok(text) if is_tag(text.trim_end()) => Ok(text.trim_end().to_string()),
-        Ok(text) => Err(Error::internal(format!(
+    let known = file::if_there(fs::read_to_string(path));
+    match known.map_err(|error| Error::io(format_args!("read {}", path.display()), &error))? {
+        Some(text) if is_tag(text.trim_end()) => Ok(text.trim_end().to_string()),
+        Some(text) => Err(Error::internal(format!(
             "{} has {text:?} where the {DIGITS} hexadecimal digits of this controller belong: remove the file, \
              and start again",
             path.display()
         ))),
-        Err(error) if error.kind() == ErrorKind::NotFound => draw(path),
-        Err(error) => Err(Error::io(format_args!("read {}", path.display()), &error)),
+        None => draw(path),
     }
 }
 

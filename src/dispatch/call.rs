@@ -107,9 +107,9 @@ impl Call {
     /// Those of `wait`. `Unavailable`: no permits are given any more.
     pub fn rest<T>(&self, wait: impl FnOnce() -> Result<T>) -> Result<T> {
         let Some(permit) = self.worker.lock().take() else { return wait() };
-        let former = permit.give_back();
+        let (permits, again) = permit.give_back();
         let waited = wait();
-        self.work_with(former.take_again(self).map_err(|_| self.stopping())?);
+        self.work_with(permits.acquire(self, again).map_err(|_| self.stopping())?);
         waited
     }
 

@@ -2,41 +2,26 @@
 
 use std::any::Any;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// The whole name of an object. Locks, node records and the daemon's mounts are filed under it. Keys are
 /// compared exactly.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Key {
-    /// For a quick first comparison.
-    hash: u64,
-    text: Arc<str>,
-}
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key(Arc<str>);
 
 impl<T: Into<Arc<str>>> From<T> for Key {
     fn from(text: T) -> Self {
-        let text = text.into();
-        let mut hasher = DefaultHasher::new();
-        text.hash(&mut hasher);
-        Self { hash: hasher.finish(), text }
+        Self(text.into())
     }
 }
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(&self.0)
     }
 }
 
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({self})")
-    }
-}
-
-/// The objects of one operation: one or more, each once, sorted by their text. All of them are locked, or
-/// none.
+/// The objects of one operation: one or more, each once, sorted. All of them are locked, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySet(Vec<Key>);
 
@@ -44,12 +29,12 @@ impl KeySet {
     /// The set of these keys; None if there are none.
     pub fn new(keys: impl IntoIterator<Item = Key>) -> Option<Self> {
         let mut keys: Vec<Key> = keys.into_iter().collect();
-        keys.sort_unstable_by(|one, other| one.text.cmp(&other.text));
+        keys.sort_unstable();
         keys.dedup();
         (!keys.is_empty()).then_some(Self(keys))
     }
 
-    /// The keys, in the order of their text.
+    /// The keys, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Key> {
         self.0.iter()
     }
@@ -63,7 +48,7 @@ impl From<Key> for KeySet {
 
 impl fmt::Display for KeySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.0.iter().map(|key| &*key.text).collect();
+        let names: Vec<&str> = self.0.iter().map(|key| &*key.0).collect();
         f.write_str(&names.join(" and "))
     }
 }

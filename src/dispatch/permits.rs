@@ -81,6 +81,7 @@ struct Waiting {
 }
 
 /// The right to go on, given back when it is dropped.
+#[derive(Debug)]
 pub struct Permit {
     permits: Arc<Permits>,
     bulkhead: Option<Bulkhead>,
@@ -98,29 +99,10 @@ impl Permit {
         Arc::clone(&self.permits)
     }
 
-    /// Gives the permit back. The call can take one of its kind again later.
-    pub fn give_back(self) -> FormerPermit {
-        let permits = self.permits();
-        FormerPermit { permits, bulkhead: self.bulkhead.clone(), is_lasting: self.is_lasting }
-    }
-}
-
-/// A permit that was given back for a while.
-pub struct FormerPermit {
-    permits: Arc<Permits>,
-    bulkhead: Option<Bulkhead>,
-    is_lasting: bool,
-}
-
-impl FormerPermit {
-    /// Waits for a permit, before those that have had none.
-    ///
-    /// # Errors
-    /// [`NoPermit::Closed`]
-    pub fn take_again(self, call: &Progress) -> Result<Permit, NoPermit> {
-        let Self { permits, bulkhead, is_lasting } = self;
-        let (is_back, step, patience) = (true, None, Duration::MAX);
-        permits.acquire(call, Want { bulkhead, is_lasting, is_back, step, patience })
+    /// Gives the permit back. The call can take one of its kind again later, by what is returned.
+    pub fn give_back(self) -> (Arc<Permits>, Want<'static>) {
+        let (bulkhead, is_lasting, patience) = (self.bulkhead.clone(), self.is_lasting, Duration::MAX);
+        (self.permits(), Want { bulkhead, is_lasting, is_back: true, step: None, patience })
     }
 }
 
@@ -244,18 +226,6 @@ impl fmt::Debug for Permits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (held, waiting) = self.load();
         write!(f, "{held} permits held, {waiting} waited for")
-    }
-}
-
-impl fmt::Debug for FormerPermit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FormerPermit").field("bulkhead", &self.bulkhead).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Permit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").field("bulkhead", &self.bulkhead).finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,8 @@
 //! Stand-ins for tests: answers recorded beforehand, in the order in which they must be asked for.
 
 use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::Arc;
 use std::thread;
 
 use parking_lot::Mutex;
@@ -123,7 +125,14 @@ impl FakeHelper {
 }
 
 impl Helper for FakeHelper {
-    fn ask(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
+    fn ask(
+        &self,
+        call: &Call,
+        step: &str,
+        class: Class,
+        request: &[u8],
+        _: Option<&Arc<File>>,
+    ) -> Result<Vec<u8>, CommandError> {
         call.enter_step(step);
         self.asked.lock().push((step.to_owned(), class));
         self.script.answer(&request.to_vec())

@@ -23,26 +23,20 @@ pub const HELPER_ARGUMENT: &str = "@helper";
 
 /// Asks a helper. Tests put recorded answers in its place.
 pub trait Helper: Send + Sync {
-    /// Sends `request` to another process and waits for the reply. `step` describes the work in words.
+    /// Sends `request` to another process and waits for the reply. `step` describes the work in words. The
+    /// process keeps `held` open until its end, and so holds the lock of that file. A stand-in that starts no
+    /// process holds nothing.
     ///
     /// # Errors
     /// Every way in which the helper did not answer. Its reply is a matter for the caller.
-    fn ask(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, CommandError>;
-
-    /// The same, in a process that keeps `held` open until its end, and so holds the lock of that file. A
-    /// stand-in that starts no process holds nothing.
-    ///
-    /// # Errors
-    /// As [`Helper::ask`].
-    fn ask_holding(
+    fn ask(
         &self,
         call: &Call,
-        (step, class): (&str, Class),
+        step: &str,
+        class: Class,
         request: &[u8],
-        _held: &Arc<File>,
-    ) -> Result<Vec<u8>, CommandError> {
-        self.ask(call, step, class, request)
-    }
+        held: Option<&Arc<File>>,
+    ) -> Result<Vec<u8>, CommandError>;
 }
 
 /// The helper's side: reads the request, has it handled, writes the reply. Call it before anything is opened.

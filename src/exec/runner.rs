@@ -314,38 +314,25 @@ impl Processes {
         let start = Start { files: &cmd.files, kept_open, host_name, ..start };
         self.perform(Task { call, via: "process", command, class: cmd.class, start, permit })
     }
-
-    fn run_helper(
-        &self,
-        call: &Call,
-        (step, class): (&str, Class),
-        request: &[u8],
-        kept_open: Option<&Arc<File>>,
-    ) -> Result<Vec<u8>, Why> {
-        let _watched = Arc::clone(&self.watched);
-        let permit = self.permit(&self.helpers_running, call, (step, class), call.bulkhead())?;
-        let args = [OsString::from(HELPER_ARGUMENT)];
-        let request = Input::from(request);
-        let start = self.start(&self.helper_program, "cephlet", &args, &request, orphaned(class, false));
-        let start = Start { kept_open, ..start };
-        let task = Task { call, via: "helper", command: step, class, start, permit };
-        self.perform(task).map(|output| output.stdout)
-    }
 }
 
 impl Helper for Processes {
-    fn ask(&self, call: &Call, step: &str, class: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
-        self.run_helper(call, (step, class), request, None).map_err(|why| why.of(step))
-    }
-
-    fn ask_holding(
+    fn ask(
         &self,
         call: &Call,
-        (step, class): (&str, Class),
+        step: &str,
+        class: Class,
         request: &[u8],
-        held: &Arc<File>,
+        held: Option<&Arc<File>>,
     ) -> Result<Vec<u8>, CommandError> {
-        self.run_helper(call, (step, class), request, Some(held)).map_err(|why| why.of(step))
+        let _watched = Arc::clone(&self.watched);
+        let permit = self.permit(&self.helpers_running, call, (step, class), call.bulkhead());
+        let permit = permit.map_err(|why| why.of(step))?;
+        let (args, request) = ([OsString::from(HELPER_ARGUMENT)], Input::from(request));
+        let start = self.start(&self.helper_program, "cephlet", &args, &request, orphaned(class, false));
+        let start = Start { kept_open: held, ..start };
+        let task = Task { call, via: "helper", command: step, class, start, permit };
+        self.perform(task).map(|output| output.stdout).map_err(|why| why.of(step))
     }
 }
 

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 
 use super::failure::{Answer, During, SyscallFailure};
 use super::rbd::is_still;
-use crate::error::Error;
 use crate::sys::blank;
 use crate::sys::block::{self, DeviceNumber};
 use crate::sys::loopdev::LoopDevice;
@@ -71,8 +70,7 @@ impl Backing {
 
 fn stale(path: &Path) -> SyscallFailure {
     let action = format!("{} is another volume's device by now, or nobody's: try again", path.display());
-    let cause = io::Error::from_raw_os_error(libc::ESTALE);
-    SyscallFailure { action, errno: cause.raw_os_error(), text: cause.to_string() }
+    SyscallFailure { action: Some(action), ..io::Error::from_raw_os_error(libc::ESTALE).into() }
 }
 
 /// The conditions for a tool to start on a device.
@@ -129,7 +127,7 @@ impl ToolGuard {
 pub fn admit(guard: &[u8]) -> Result<OwnedFd, String> {
     let guard: ToolGuard =
         serde_json::from_slice(guard).map_err(|error| format!("read the guard: {error}"))?;
-    let admitted = guard.admit().map_err(|failure| Error::from(failure).to_string())?;
+    let admitted = guard.admit().map_err(|failure| failure.at("look at the device").to_string())?;
     admitted.map(OwnedFd::from)
 }
 

@@ -5,7 +5,6 @@
 
 mod mounted;
 
-use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -17,9 +16,10 @@ pub(super) use self::mounted::{look_at, unmount};
 
 use super::failure::{Answer, During, SyscallFailure};
 use super::rbd::{add_key, read_secret, write_secret};
-use super::{HelperReply, HelperRequest, Kernel};
+use super::{HelperRequest, Kernel};
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
+use crate::exec::Class;
 use crate::secrets::Secret;
 use crate::sys::ceph::{cluster_at, take_host_name};
 use crate::sys::mount::{self, Options};
@@ -118,7 +118,7 @@ impl Kernel {
     pub fn mount_tree(&self, call: &Call, tree: &TreeToMount, target: &Path) -> Result<()> {
         let step = format!("mount {tree} on {}", target.display());
         let request = HelperRequest::MountTree { tree: tree.clone(), target: target.into() };
-        self.done(call, &step, &request).map_err(|error| advise(error, tree))
+        self.ask(call, &step, Class::Change, &request).map_err(|error| advise(error, tree))
     }
 
     /// Unmounts a tree that was mounted just now, unless it is of the cluster that is wanted.
@@ -128,21 +128,19 @@ impl Kernel {
     pub fn verify_tree(&self, call: &Call, tree: &TreeToMount, target: &Path) -> Result<()> {
         let step = format!("look which cluster {} is of", target.display());
         let request = HelperRequest::VerifyTree { tree: tree.clone(), target: target.into() };
-        self.done(call, &step, &request).map_err(|error| advise(error, tree))
+        self.ask(call, &step, Class::Change, &request).map_err(|error| advise(error, tree))
     }
 }
 
 /// Serves the request.
-pub(super) fn serve(tree: &TreeToMount, target: &OsStr) -> Answer<HelperReply> {
-    let target = Path::new(target);
+pub(super) fn serve(tree: &TreeToMount, target: &Path) -> Answer<()> {
     // Where a sandbox forbids it, controllers take the client for one that cephlet has not mounted.
     let _ = take_host_name(&tree.client);
     add_key(&tree.user, &tree.key).during(|| format!("give the kernel the key of client.{}", tree.user))?;
     match tree.snapshot {
-        None => mount_checked(tree, target)?,
-        Some(_) => mount_snapshot(tree, target)?,
+        None => mount_checked(tree, target),
+        Some(_) => mount_snapshot(tree, target),
     }
-    Ok(HelperReply::Done)
 }
 
 /// The kernel mounts no snapshot. So the whole file system is mounted in a namespace of its own, which ends
@@ -169,15 +167,14 @@ fn mount_snapshot(tree: &TreeToMount, target: &Path) -> Answer<()> {
 fn mount_checked(tree: &TreeToMount, target: &Path) -> Answer<()> {
     mount::mount(Path::new(&tree.source()), target, "ceph", &tree.mount_options())
         .during(|| format!("mount {tree}"))?;
-    verify(tree, target).map(drop)
+    verify(tree, target)
 }
 
 /// Serves the request.
-pub(super) fn verify(tree: &TreeToMount, target: &Path) -> Answer<HelperReply> {
+pub(super) fn verify(tree: &TreeToMount, target: &Path) -> Answer<()> {
     check_cluster(tree, target).or_else(|wrong| {
         mount::ensure_unmounted(target).during(|| format!("unmount {tree} again")).and(Err(wrong))
-    })?;
-    Ok(HelperReply::Done)
+    })
 }
 
 /// The kernel does not compare the cluster with the one that is wanted: another may answer at the monitors'
@@ -188,7 +185,7 @@ fn check_cluster(tree: &TreeToMount, target: &Path) -> Answer<()> {
     match found == *wanted {
         true => Ok(()),
         false => Err(SyscallFailure {
-            action: format!("mount {tree}"),
+            action: Some(format!("mount {tree}")),
             errno: Some(libc::ESTALE),
             text: format!("the monitors are those of cluster {found}, not of {wanted}"),
         }),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Backing, HelperReply, HelperRequest, Identified, Kernel, unexpected};
+use super::{Backing, HelperRequest, Identified, Kernel};
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
@@ -15,8 +15,8 @@ impl Kernel {
     /// # Errors
     /// Failures of the system.
     pub fn device_size(&self, call: &Call, device: &Path) -> Result<u64> {
-        let request = HelperRequest::DeviceSize { device: device.into() };
-        self.bytes(call, &format!("ask the size of {}", device.display()), Class::Question, &request)
+        let step = format!("ask the size of {}", device.display());
+        self.ask(call, &step, Class::Question, &HelperRequest::DeviceSize { device: device.into() })
     }
 
     /// What is on a device that is not claimed. With the sparse file below the device, "blank" is certain.
@@ -24,17 +24,11 @@ impl Kernel {
     /// # Errors
     /// [`Kind::Unavailable`] when another process has claimed the device, or another is behind the node.
     pub fn identify(&self, call: &Call, device: &Backing, sparse_file: Option<&Path>) -> Result<Identified> {
-        let step = format!("look what is on {}", device.path().display());
-        let request =
-            HelperRequest::Identify { device: device.clone(), sparse_file: sparse_file.map(Into::into) };
+        let (device, sparse_file) = (device.clone(), sparse_file.map(Into::into));
+        let (path, step) = (device.path(), format!("look what is on {}", device.path().display()));
+        let request = HelperRequest::Identify { device, sparse_file };
         // The whole of a full image may have to be read.
-        match self
-            .ask(call, &step, Class::Change, &request)
-            .map_err(|error| explain_device(error, &device.path()))?
-        {
-            HelperReply::Identified(identified) => Ok(identified),
-            other => Err(unexpected(&step, &other)),
-        }
+        self.ask(call, &step, Class::Change, &request).map_err(|error| explain_device(error, &path))
     }
 
     /// Removes half-made content from a device that is not claimed, so that [`identify`](Self::identify)
@@ -43,19 +37,11 @@ impl Kernel {
     /// # Errors
     /// [`Kind::Unavailable`] when another process has claimed the device, or another is behind the node.
     pub fn remove_half_made(&self, call: &Call, device: &Backing, sparse_file: Option<&Path>) -> Result<()> {
-        let step = format!("make {} blank", device.path().display());
-        let request = HelperRequest::RemoveHalfMade {
-            device: device.clone(),
-            sparse_file: sparse_file.map(Into::into),
-        };
+        let (device, sparse_file) = (device.clone(), sparse_file.map(Into::into));
+        let (path, step) = (device.path(), format!("make {} blank", device.path().display()));
+        let request = HelperRequest::RemoveHalfMade { device, sparse_file };
         // A large image has many objects to be removed.
-        match self
-            .ask(call, &step, Class::Unbounded, &request)
-            .map_err(|error| explain_device(error, &device.path()))?
-        {
-            HelperReply::Done => Ok(()),
-            other => Err(unexpected(&step, &other)),
-        }
+        self.ask(call, &step, Class::Unbounded, &request).map_err(|error| explain_device(error, &path))
     }
 
     /// Whether a device is mounted, in any mount namespace, or otherwise claimed. An opener alone has not
@@ -65,10 +51,7 @@ impl Kernel {
     /// Failures of the system.
     pub fn is_claimed(&self, call: &Call, device: &Path) -> Result<bool> {
         let step = format!("look whether {} is in use", device.display());
-        match self.ask(call, &step, Class::Question, &HelperRequest::IsClaimed { device: device.into() })? {
-            HelperReply::Claimed(is) => Ok(is),
-            other => Err(unexpected(&step, &other)),
-        }
+        self.ask(call, &step, Class::Question, &HelperRequest::IsClaimed { device: device.into() })
     }
 
     /// The processes that have a block device open. (Looking through all descriptors may take a while.)
@@ -77,10 +60,7 @@ impl Kernel {
     /// Failures of the system.
     pub fn openers(&self, call: &Call, device: DeviceNumber) -> Result<Openers> {
         let step = format!("look who has block device {device} open");
-        match self.ask(call, &step, Class::Question, &HelperRequest::Openers { device })? {
-            HelperReply::Openers(openers) => Ok(openers),
-            other => Err(unexpected(&step, &other)),
-        }
+        self.ask(call, &step, Class::Question, &HelperRequest::Openers { device })
     }
 }
 

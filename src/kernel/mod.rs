@@ -6,39 +6,38 @@
 //! crash.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::exec::{Class, Helper};
 use crate::sys::block::DeviceNumber;
-use crate::sys::copy::Reflink;
-use crate::sys::freeze::Thawed;
-use crate::sys::loopdev::{Detached, LoopDevice};
-use crate::sys::mount::Unmounted;
-use crate::sys::openers::Openers;
+use crate::sys::loopdev::LoopDevice;
 use crate::sys::owner::{Owner, Sharing};
-use crate::sys::statfs::Usage;
+use crate::sys::rbd::MappedImage;
 
 mod backing;
 pub mod ceph;
 mod device;
 mod failure;
-mod freeze;
-mod loopdev;
+mod loops;
 mod mount;
 pub mod rbd;
 mod serve;
 
-use failure::SyscallFailure;
+use failure::Answer;
 
 pub use backing::{Backing, Identified, Overwrites, ToolGuard, admit};
+pub use loops::Loops;
 pub use mount::MountSpec;
 pub use serve::handle;
 
-/// A request to the helper. Paths are `OsString`s, which serde writes as their bytes.
+/// A request to the helper, whose reply is an [`Answer`] of the type that the asking operation returns. Paths
+/// are `OsString`s, which serde writes as their bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum HelperRequest {
     AttachLoop { image: OsString, read_only: bool },
@@ -62,27 +61,9 @@ enum HelperRequest {
     Thaw { mount_point: OsString },
     IsClaimed { device: OsString },
     Openers { device: DeviceNumber },
-    Rbd(rbd::RbdRequest),
-}
-
-/// The reply of the helper.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum HelperReply {
-    Done,
-    Attached(LoopDevice),
-    Detached(Detached),
-    Bytes(u64),
-    Identified(Identified),
-    Unmounted(Unmounted),
-    Usage(Usage),
-    ShutDown(bool),
-    Tree(ceph::Tree),
-    Cloned(Reflink),
-    Thawed(Thawed),
-    Claimed(bool),
-    Openers(Openers),
-    Rbd(rbd::RbdReply),
-    Failed(SyscallFailure),
+    MapRbd { image: rbd::ImageToMap },
+    UnmapRbd { image: MappedImage },
+    RefreshRbd { image: MappedImage },
 }
 
 /// Asks the kernel in a process that may hang without harm.
@@ -97,22 +78,25 @@ impl Kernel {
         Self { helper }
     }
 
-    fn done(&self, call: &Call, step: &str, request: &HelperRequest) -> Result<()> {
-        match self.ask(call, step, Class::Change, request)? {
-            HelperReply::Done => Ok(()),
-            other => Err(unexpected(step, &other)),
-        }
+    fn ask<T: DeserializeOwned>(
+        &self,
+        call: &Call,
+        step: &str,
+        class: Class,
+        request: &HelperRequest,
+    ) -> Result<T> {
+        self.ask_holding(call, (step, class), request, None)
     }
 
-    fn bytes(&self, call: &Call, step: &str, class: Class, request: &HelperRequest) -> Result<u64> {
-        match self.ask(call, step, class, request)? {
-            HelperReply::Bytes(bytes) => Ok(bytes),
-            other => Err(unexpected(step, &other)),
-        }
-    }
-
-    fn ask(&self, call: &Call, step: &str, class: Class, request: &HelperRequest) -> Result<HelperReply> {
-        read_reply(step, &self.helper.ask(call, step, class, &to_bytes(request))?)
+    /// The same, by a helper that keeps `held` open until its end.
+    fn ask_holding<T: DeserializeOwned>(
+        &self,
+        call: &Call,
+        (step, class): (&str, Class),
+        request: &HelperRequest,
+        held: Option<&Arc<File>>,
+    ) -> Result<T> {
+        read_reply(step, &self.helper.ask(call, step, class, &to_bytes(request), held)?)
     }
 }
 
@@ -121,17 +105,10 @@ fn to_bytes(request: &HelperRequest) -> Vec<u8> {
     serde_json::to_vec(request).unwrap_or_default()
 }
 
-fn read_reply(step: &str, reply: &[u8]) -> Result<HelperReply> {
-    match serde_json::from_slice(reply)
-        .map_err(|error| Error::internal(format!("{step}: the helper's reply: {error}")))?
-    {
-        HelperReply::Failed(failure) => Err(explain_permission(failure.into())),
-        reply => Ok(reply),
-    }
-}
-
-fn unexpected(step: &str, reply: &HelperReply) -> Error {
-    Error::internal(format!("{step}: the helper answered another question: {reply:?}"))
+fn read_reply<T: DeserializeOwned>(step: &str, reply: &[u8]) -> Result<T> {
+    let answer: Answer<T> = serde_json::from_slice(reply)
+        .map_err(|error| Error::internal(format!("{step}: the helper's reply: {error}")))?;
+    answer.map_err(|failure| explain_permission(failure.at(step)))
 }
 
 fn explain_permission(error: Error) -> Error {

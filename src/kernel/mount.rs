@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use rustix::thread::CapabilitySet;
 
-use super::device::explain_device;
-use super::{Backing, HelperReply, HelperRequest, Kernel, unexpected};
+use super::{Backing, HelperRequest, Kernel};
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
@@ -67,17 +66,7 @@ impl Kernel {
             options: spec.options.to_vec(),
             read_only: spec.read_only,
         };
-        self.done(call, &step, &request).map_err(|error| explain_mount(error, spec))
-    }
-
-    /// Makes the file system on a device, if there is one, replay its journal without mounting it.
-    ///
-    /// # Errors
-    /// As those of [`mount`](Self::mount).
-    pub fn replay_journal(&self, call: &Call, device: &Backing) -> Result<()> {
-        let step = format!("replay the journal on {}", device.path().display());
-        let replayed = self.done(call, &step, &HelperRequest::ReplayJournal { device: device.clone() });
-        replayed.map_err(|error| explain_device(error, &device.path()))
+        self.ask(call, &step, Class::Change, &request).map_err(|error| explain_mount(error, spec))
     }
 
     /// Binds a directory or file on another of the same kind; if `read_only` is set, read-only or not at all.
@@ -86,11 +75,8 @@ impl Kernel {
     /// Failures of the system, after which nothing is left mounted.
     pub fn bind(&self, call: &Call, source: &Path, target: &Path, read_only: bool) -> Result<()> {
         let step = format!("bind {} on {}", source.display(), target.display());
-        self.done(
-            call,
-            &step,
-            &HelperRequest::Bind { source: source.into(), target: target.into(), read_only },
-        )
+        let request = HelperRequest::Bind { source: source.into(), target: target.into(), read_only };
+        self.ask(call, &step, Class::Change, &request)
     }
 
     /// Unmounts the topmost mount at `target`. A dead mount is detached; a missing mount is no error.
@@ -110,20 +96,12 @@ impl Kernel {
     fn unmount_now(&self, call: &Call, target: &Path) -> Result<Unmounted> {
         let step = format!("unmount {}", target.display());
         let request = HelperRequest::Unmount { target: target.into() };
-        match self
-            .ask(call, &step, Class::Change, &request)
-            .map_err(|error| explain_unmount(error, target))?
-        {
-            HelperReply::Unmounted(how) => {
-                if how == Unmounted::Forced {
-                    log::warn!(
-                        "{step}: its servers did not answer, so what they had not got yet may be lost"
-                    );
-                }
-                Ok(how)
-            }
-            other => Err(unexpected(&step, &other)),
+        let how: Result<Unmounted> = self.ask(call, &step, Class::Change, &request);
+        let how = how.map_err(|error| explain_unmount(error, target))?;
+        if how == Unmounted::Forced {
+            log::warn!("{step}: its servers did not answer, so what they had not got yet may be lost");
         }
+        Ok(how)
     }
 
     /// How full the file system at `path` is.
@@ -132,10 +110,7 @@ impl Kernel {
     /// Failures of the system; [`crate::sys::mount::is_dead`] decides by the errno whether the mount is dead.
     pub fn statfs(&self, call: &Call, path: &Path) -> Result<Usage> {
         let step = format!("ask how full {} is", path.display());
-        match self.ask(call, &step, Class::Question, &HelperRequest::Statfs { path: path.into() })? {
-            HelperReply::Usage(usage) => Ok(usage),
-            other => Err(unexpected(&step, &other)),
-        }
+        self.ask(call, &step, Class::Question, &HelperRequest::Statfs { path: path.into() })
     }
 
     /// Gives the root of the file system mounted at `root` to its owner ([`give`](crate::sys::owner::give)),
@@ -151,10 +126,7 @@ impl Kernel {
             Some(Sharing { recursive: true, .. }) => Class::Lasting,
             _ => Class::Change,
         };
-        match self.ask(call, &step, class, &request)? {
-            HelperReply::Done => Ok(()),
-            other => Err(unexpected(&step, &other)),
-        }
+        self.ask(call, &step, class, &request)
     }
 
     /// Whether the file system mounted at `path` was shut down, as xfs does after an error. Only for xfs.
@@ -163,10 +135,7 @@ impl Kernel {
     /// Failures of the system.
     pub fn is_shut_down(&self, call: &Call, path: &Path) -> Result<bool> {
         let step = format!("look whether {} is shut down", path.display());
-        match self.ask(call, &step, Class::Question, &HelperRequest::IsShutDown { path: path.into() })? {
-            HelperReply::ShutDown(is) => Ok(is),
-            other => Err(unexpected(&step, &other)),
-        }
+        self.ask(call, &step, Class::Question, &HelperRequest::IsShutDown { path: path.into() })
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::failure::{Answer, During, SyscallFailure};
-use super::{HelperReply, HelperRequest, Kernel, read_reply, to_bytes, unexpected};
+use super::{HelperRequest, Kernel};
 use crate::base64;
 use crate::dispatch::Call;
 use crate::error::Result;
@@ -94,22 +94,6 @@ impl fmt::Display for ImageToMap {
     }
 }
 
-/// A request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum RbdRequest {
-    Map { image: ImageToMap },
-    Unmap { image: MappedImage },
-    Refresh { image: MappedImage },
-}
-
-/// A reply.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum RbdReply {
-    Mapped(Box<MappedImage>),
-    Unmapped(Unmapped),
-    Bytes(u64),
-}
-
 /// How an unmap ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unmapped {
@@ -125,11 +109,8 @@ impl Kernel {
     /// # Errors
     /// The errno of the kernel; EEXIST when another process has mapped the image meanwhile.
     pub fn map_rbd(&self, call: &Call, image: &ImageToMap, lock: &ByteLock) -> Result<MappedImage> {
-        let step = format!("map {image}");
-        match self.ask_rbd(call, &step, RbdRequest::Map { image: image.clone() }, Some(lock))? {
-            RbdReply::Mapped(mapped) => Ok(*mapped),
-            other => Err(unexpected(&step, &HelperReply::Rbd(other))),
-        }
+        let request = HelperRequest::MapRbd { image: image.clone() };
+        self.ask_holding(call, (&format!("map {image}"), Class::Change), &request, Some(lock.file()))
     }
 
     /// Removes a device if it still is this image.
@@ -138,10 +119,8 @@ impl Kernel {
     /// Failures of the system.
     pub fn unmap_rbd(&self, call: &Call, image: &MappedImage, lock: Option<&ByteLock>) -> Result<Unmapped> {
         let step = format!("unmap {}", image.path().display());
-        match self.ask_rbd(call, &step, RbdRequest::Unmap { image: image.clone() }, lock)? {
-            RbdReply::Unmapped(how) => Ok(how),
-            other => Err(unexpected(&step, &HelperReply::Rbd(other))),
-        }
+        let request = HelperRequest::UnmapRbd { image: image.clone() };
+        self.ask_holding(call, (&step, Class::Change), &request, lock.map(ByteLock::file))
     }
 
     /// Makes the kernel look at the image's size, and returns the size of the device in bytes.
@@ -150,43 +129,8 @@ impl Kernel {
     /// ENOENT when the device is gone, or belongs to another image by now.
     pub fn refresh_rbd(&self, call: &Call, image: &MappedImage) -> Result<u64> {
         let step = format!("refresh the size of {}", image.path().display());
-        match self.ask_rbd(call, &step, RbdRequest::Refresh { image: image.clone() }, None)? {
-            RbdReply::Bytes(bytes) => Ok(bytes),
-            other => Err(unexpected(&step, &HelperReply::Rbd(other))),
-        }
-    }
-
-    fn ask_rbd(
-        &self,
-        call: &Call,
-        step: &str,
-        request: RbdRequest,
-        lock: Option<&ByteLock>,
-    ) -> Result<RbdReply> {
-        let (request, class) = (HelperRequest::Rbd(request), Class::Change);
-        let reply = match lock {
-            None => self.ask(call, step, class, &request)?,
-            Some(lock) => {
-                let request = to_bytes(&request);
-                read_reply(step, &self.helper.ask_holding(call, (step, class), &request, lock.file())?)?
-            }
-        };
-        match reply {
-            HelperReply::Rbd(reply) => Ok(reply),
-            other => Err(unexpected(step, &other)),
-        }
-    }
-}
-
-/// Serves one request.
-pub(super) fn serve(request: &RbdRequest) -> Answer<RbdReply> {
-    let bus = Bus::default();
-    match request {
-        RbdRequest::Map { image } => map(&bus, image).map(|mapped| RbdReply::Mapped(Box::new(mapped))),
-        RbdRequest::Unmap { image } => unmap(&bus, image).map(RbdReply::Unmapped),
-        RbdRequest::Refresh { image } => {
-            refresh(&bus, image).map(RbdReply::Bytes).during(|| format!("refresh {}", named(image)))
-        }
+        let request = HelperRequest::RefreshRbd { image: image.clone() };
+        self.ask(call, &step, Class::Change, &request)
     }
 }
 
@@ -194,7 +138,7 @@ fn named(image: &MappedImage) -> String {
     format!("{} ({}/{})", image.path().display(), image.pool, image.name)
 }
 
-fn map(bus: &Bus, image: &ImageToMap) -> Answer<MappedImage> {
+pub(super) fn map(bus: &Bus, image: &ImageToMap) -> Answer<MappedImage> {
     add_key(&image.user, &image.key)
         .during(|| format!("give the kernel the key of client.{}", image.user))?;
     let mapped = add_and_find(bus, image)?;
@@ -244,7 +188,7 @@ fn unmap_new(bus: &Bus, image: &ImageToMap, all: &[MappedImage]) -> Answer<()> {
 
 fn add(bus: &Bus, image: &ImageToMap) -> Answer<()> {
     let line = image.line().map_err(|word| SyscallFailure {
-        action: format!("map {image}: the kernel cannot be told the word {word:?}"),
+        action: Some(format!("map {image}: the kernel cannot be told the word {word:?}")),
         errno: Some(libc::EINVAL),
         text: String::new(),
     })?;
@@ -254,13 +198,13 @@ fn add(bus: &Bus, image: &ImageToMap) -> Answer<()> {
 
 fn another_image(image: &ImageToMap) -> SyscallFailure {
     let text = format!("another image than {} has this name now", image.image_id);
-    SyscallFailure { action: format!("map {image}: {text}"), errno: Some(libc::ENOENT), text }
+    SyscallFailure { action: Some(format!("map {image}: {text}")), errno: Some(libc::ENOENT), text }
 }
 
 fn mapped_twice(image: &ImageToMap, found: &[&MappedImage]) -> SyscallFailure {
     let paths: Vec<String> = found.iter().map(|mapped| mapped.path().display().to_string()).collect();
     let action = format!("map {image}: it was mapped as {} at once", paths.join(" and as "));
-    SyscallFailure { action, errno: Some(libc::EEXIST), text: String::new() }
+    SyscallFailure { action: Some(action), errno: Some(libc::EEXIST), text: String::new() }
 }
 
 fn node_is_missing(mapped: &MappedImage) -> String {
@@ -289,7 +233,7 @@ pub(super) fn is_still(bus: &Bus, image: &MappedImage) -> io::Result<bool> {
     Ok(bus.read(image.number)?.is_some_and(same))
 }
 
-fn unmap(bus: &Bus, image: &MappedImage) -> Answer<Unmapped> {
+pub(super) fn unmap(bus: &Bus, image: &MappedImage) -> Answer<Unmapped> {
     if !is_still(bus, image).during(|| format!("look at {}", named(image)))? {
         return Ok(Unmapped::Done);
     }
@@ -300,12 +244,15 @@ fn unmap(bus: &Bus, image: &MappedImage) -> Answer<Unmapped> {
     }
 }
 
-fn refresh(bus: &Bus, image: &MappedImage) -> io::Result<u64> {
-    if !is_still(bus, image)? {
-        return Err(io::Error::from_raw_os_error(libc::ENOENT));
-    }
-    bus.refresh(image.number)?;
-    bus.device_size(image.number)
+pub(super) fn refresh(bus: &Bus, image: &MappedImage) -> Answer<u64> {
+    let refresh = || {
+        if !is_still(bus, image)? {
+            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+        }
+        bus.refresh(image.number)?;
+        bus.device_size(image.number)
+    };
+    refresh().during(|| format!("refresh {}", named(image)))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::*;
 use crate::error::Kind;
 use crate::exec::fake::FakeHelper;
+use crate::kernel::failure::reply;
 
 fn image() -> ImageToMap {
     ImageToMap {
@@ -45,15 +46,15 @@ fn bytes<T: Serialize>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).unwrap()
 }
 
-fn answering(request: RbdRequest, reply: &HelperReply) -> (Arc<FakeHelper>, Kernel) {
+fn answering<T: Serialize>(request: HelperRequest, answer: T) -> (Arc<FakeHelper>, Kernel) {
     let helper = Arc::new(FakeHelper::default());
-    helper.expect(bytes(&HelperRequest::Rbd(request)), bytes(reply));
+    helper.expect(bytes(&request), reply(Answer::Ok(answer)));
     (helper.clone(), Kernel::new(helper))
 }
 
 #[test]
 fn the_key_travels_but_is_not_shown() {
-    let request = HelperRequest::Rbd(RbdRequest::Map { image: image() });
+    let request = HelperRequest::MapRbd { image: image() };
     assert!(String::from_utf8(bytes(&request)).unwrap().contains("AQBkey=="));
     assert_eq!(serde_json::from_slice::<HelperRequest>(&bytes(&request)).unwrap(), request);
     assert!(!format!("{request:?}").contains("AQBkey"));
@@ -71,23 +72,16 @@ fn the_kernel_is_told_where_to_find_the_key() {
 #[test]
 fn requests_and_replies_fit() {
     let call = Call::internal("test");
-    let (helper, kernel) = answering(
-        RbdRequest::Map { image: image() },
-        &HelperReply::Rbd(RbdReply::Mapped(Box::new(mapped()))),
-    );
+    let (helper, kernel) = answering(HelperRequest::MapRbd { image: image() }, mapped());
     let file = tempfile::NamedTempFile::new().unwrap();
     let lock = ByteLock::try_take(file.reopen().unwrap(), 8).unwrap().unwrap();
     assert_eq!(kernel.map_rbd(&call, &image(), &lock).unwrap(), mapped());
     assert_eq!(helper.asked(), [("map vms/n1/web".to_owned(), Class::Change)]);
-    let (_helper, kernel) = answering(
-        RbdRequest::Unmap { image: mapped() },
-        &HelperReply::Rbd(RbdReply::Unmapped(Unmapped::InUse)),
-    );
+    let (_helper, kernel) = answering(HelperRequest::UnmapRbd { image: mapped() }, Unmapped::InUse);
     assert_eq!(kernel.unmap_rbd(&call, &mapped(), Some(&lock)).unwrap(), Unmapped::InUse);
-    let (_helper, kernel) =
-        answering(RbdRequest::Refresh { image: mapped() }, &HelperReply::Rbd(RbdReply::Bytes(5)));
+    let (_helper, kernel) = answering(HelperRequest::RefreshRbd { image: mapped() }, 5);
     assert_eq!(kernel.refresh_rbd(&call, &mapped()).unwrap(), 5);
-    let (_helper, kernel) = answering(RbdRequest::Refresh { image: mapped() }, &HelperReply::Done);
+    let (_helper, kernel) = answering(HelperRequest::RefreshRbd { image: mapped() }, ());
     assert_eq!(kernel.refresh_rbd(&call, &mapped()).unwrap_err().kind(), Kind::Internal);
 }
 
@@ -121,7 +115,10 @@ fn what_is_mapped_is_looked_for_and_must_be_the_only_device_of_the_image() {
         let (dir, bus) = bus_with(devices);
         let mapped = add_and_find(&bus, &image());
         let removed = std::fs::read_to_string(dir.path().join("bus/rbd/remove_single_major")).unwrap();
-        (mapped.map(|mapped| mapped.number).map_err(|failure| (failure.errno, failure.action)), removed)
+        (
+            mapped.map(|mapped| mapped.number).map_err(|failure| (failure.errno, failure.action.unwrap())),
+            removed,
+        )
     };
     assert_eq!(map(&[(1, "former"), (3, &meant)]), (Ok(3), String::new()));
     let (refused, removed) = map(&[(1, "former"), (3, "another")]);

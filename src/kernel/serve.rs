@@ -6,108 +6,91 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::backing::{self, Backing};
-use super::failure::{Answer, During, SyscallFailure};
-use super::{HelperReply, HelperRequest, ceph, rbd};
+use super::backing::{self, Backing, Identified};
+use super::failure::{Answer, During, SyscallFailure, reply};
+use super::{HelperRequest, ceph, rbd};
 use crate::sys::copy::{Reflink, reflink};
 use crate::sys::freeze::{self, Frozen};
 use crate::sys::loopdev::{Detached, LoopDevice};
 use crate::sys::mount::{self, Options};
 use crate::sys::owner::{self, Owner, Sharing};
+use crate::sys::rbd::Bus;
 use crate::sys::superblock::{Content, Journal};
 use crate::sys::{block, discard, file, loopdev, openers, statfs};
 
 /// Serves one request. To be called in a helper process, which SIGTERM does not end.
 pub fn handle(request: &[u8]) -> Vec<u8> {
-    let reply = match serde_json::from_slice(request) {
-        Ok(request) => serve(&request).unwrap_or_else(HelperReply::Failed),
-        Err(error) => HelperReply::Failed(SyscallFailure {
-            action: "read the request".into(),
+    match serde_json::from_slice(request) {
+        Ok(request) => serve(&request),
+        Err(error) => reply(Err::<(), _>(SyscallFailure {
+            action: Some("read the request".into()),
             errno: None,
             text: error.to_string(),
-        }),
-    };
-    // Replies contain nothing that JSON cannot express. The daemon takes an empty reply as broken.
-    serde_json::to_vec(&reply).unwrap_or_default()
+        })),
+    }
 }
 
-fn serve(request: &HelperRequest) -> Answer<HelperReply> {
+fn serve(request: &HelperRequest) -> Vec<u8> {
     match request {
-        HelperRequest::AttachLoop { image, read_only } => attach(image, *read_only),
-        HelperRequest::DetachLoop { device } => detach(device).map(HelperReply::Detached),
-        HelperRequest::GrowLoop { device } => loopdev::set_capacity(device.as_ref())
-            .map(HelperReply::Bytes)
-            .during(|| format!("grow {}", device.display())),
-        HelperRequest::RefuseDiscard { device } => refuse_discard(device),
-        HelperRequest::ReplayJournal { device } => replay_journal(device),
-        HelperRequest::Identify { device, sparse_file } => look_at(device, sparse_file.as_deref()),
+        HelperRequest::AttachLoop { image, read_only } => reply(attach(image.as_ref(), *read_only)),
+        HelperRequest::DetachLoop { device } => reply(detach(device)),
+        HelperRequest::GrowLoop { device } => reply(loopdev::set_capacity(device.as_ref())),
+        HelperRequest::RefuseDiscard { device } => reply(refuse_discard(device)),
+        HelperRequest::ReplayJournal { device } => reply(replay_journal(device)),
+        HelperRequest::Identify { device, sparse_file } => reply(look_at(device, sparse_file.as_deref())),
         HelperRequest::RemoveHalfMade { device, sparse_file } => {
-            backing::remove_half_made(device, sparse_file.as_deref()).map(|()| HelperReply::Done)
+            reply(backing::remove_half_made(device, sparse_file.as_deref()))
         }
         HelperRequest::DeviceSize { device } => {
-            let size = block::open(device.as_ref()).and_then(|device| block::size(&device));
-            size.map(HelperReply::Bytes).during(|| format!("ask the size of {}", device.display()))
+            reply(block::open(device.as_ref()).and_then(|device| block::size(&device)))
         }
         HelperRequest::Mount { source, target, fs_type, options, read_only } => {
-            let options =
-                if *read_only { Options::parse(options).read_only() } else { Options::parse(options) };
-            mount_device(source, target, fs_type, &options)
+            let options = Options::parse(options);
+            let options = if *read_only { options.read_only() } else { options };
+            reply(mount_device(source, target, fs_type, &options))
         }
-        HelperRequest::MountTree { tree, target } => ceph::serve(tree, target),
-        HelperRequest::VerifyTree { tree, target } => ceph::verify(tree, target.as_ref()),
-        HelperRequest::LookAtTree { path } => Ok(HelperReply::Tree(ceph::look_at(path.as_ref()))),
-        HelperRequest::Bind { source, target, read_only } => bind(source, target, *read_only),
-        HelperRequest::Unmount { target } => ceph::unmount(target.as_ref())
-            .map(HelperReply::Unmounted)
-            .during(|| format!("unmount {}", target.display())),
-        HelperRequest::Statfs { path } => statfs::usage(path.as_ref())
-            .map(HelperReply::Usage)
-            .during(|| format!("ask how full {} is", path.display())),
-        HelperRequest::Own { root, owner, sharing } => own(root.as_ref(), owner, *sharing),
-        HelperRequest::IsShutDown { path } => mount::is_shut_down(path.as_ref())
-            .map(HelperReply::ShutDown)
-            .during(|| format!("look whether {} is shut down", path.display())),
+        HelperRequest::MountTree { tree, target } => reply(ceph::serve(tree, target.as_ref())),
+        HelperRequest::VerifyTree { tree, target } => reply(ceph::verify(tree, target.as_ref())),
+        HelperRequest::LookAtTree { path } => reply(Answer::Ok(ceph::look_at(path.as_ref()))),
+        HelperRequest::Bind { source, target, read_only } => reply(bind(source, target, *read_only)),
+        HelperRequest::Unmount { target } => reply(ceph::unmount(target.as_ref())),
+        HelperRequest::Statfs { path } => reply(statfs::usage(path.as_ref())),
+        HelperRequest::Own { root, owner, sharing } => reply(own(root.as_ref(), owner, *sharing)),
+        HelperRequest::IsShutDown { path } => reply(mount::is_shut_down(path.as_ref())),
         HelperRequest::CloneFrozen { mount_points, from, to } => {
-            clone_frozen(mount_points, from.as_ref(), to.as_ref()).map(HelperReply::Cloned)
+            reply(clone_frozen(mount_points, from.as_ref(), to.as_ref()))
         }
-        HelperRequest::Thaw { mount_point } => freeze::thaw(mount_point.as_ref())
-            .map(HelperReply::Thawed)
-            .during(|| format!("thaw {}", mount_point.display())),
-        HelperRequest::IsClaimed { device } => block::is_claimed(device.as_ref())
-            .map(HelperReply::Claimed)
-            .during(|| format!("look whether {} is in use", device.display())),
-        HelperRequest::Openers { device } => {
-            openers::of(*device).map(HelperReply::Openers).during(|| format!("look who has {device} open"))
-        }
-        HelperRequest::Rbd(request) => rbd::serve(request).map(HelperReply::Rbd),
+        HelperRequest::Thaw { mount_point } => reply(freeze::thaw(mount_point.as_ref())),
+        HelperRequest::IsClaimed { device } => reply(block::is_claimed(device.as_ref())),
+        HelperRequest::Openers { device } => reply(openers::of(*device)),
+        HelperRequest::MapRbd { image } => reply(rbd::map(&Bus::default(), image)),
+        HelperRequest::UnmapRbd { image } => reply(rbd::unmap(&Bus::default(), image)),
+        HelperRequest::RefreshRbd { image } => reply(rbd::refresh(&Bus::default(), image)),
     }
 }
 
 /// First resets devices on which a former user has turned discard off, if possible.
-fn attach(image: &OsStr, read_only: bool) -> Answer<HelperReply> {
+fn attach(image: &Path, read_only: bool) -> io::Result<LoopDevice> {
     let _ = discard::restore_unused(discard::ONCE);
-    let attached = loopdev::attach(image.as_ref(), read_only);
-    attached.map(HelperReply::Attached).during(|| format!("attach {} to a loop device", image.display()))
+    loopdev::attach(image, read_only)
 }
 
 /// Resets discard afterwards, so that the next user of the device finds it as it was.
-fn detach(device: &LoopDevice) -> Answer<Detached> {
-    let detached = loopdev::detach(device).during(|| format!("detach {}", device.path.display()))?;
+fn detach(device: &LoopDevice) -> io::Result<Detached> {
+    let detached = loopdev::detach(device)?;
     // If this fails, the next image takes more room than it needs; the detach has succeeded.
     let _ = discard::restore_unused(discard::PATIENTLY);
     Ok(detached)
 }
 
-fn bind(source: &OsStr, target: &OsStr, read_only: bool) -> Answer<HelperReply> {
+fn bind(source: &OsStr, target: &OsStr, read_only: bool) -> Answer<()> {
     let (source, target) = (Path::new(source), Path::new(target));
     let bound = if read_only { mount::bind_read_only(source, target) } else { mount::bind(source, target) };
     let manner = if read_only { " read-only" } else { "" };
-    bound
-        .map(|()| HelperReply::Done)
-        .during(|| format!("bind {} on {}{manner}", source.display(), target.display()))
+    bound.during(|| format!("bind {} on {}{manner}", source.display(), target.display()))
 }
 
-fn own(root: &Path, owner: &Owner, sharing: Option<Sharing>) -> Answer<HelperReply> {
+fn own(root: &Path, owner: &Owner, sharing: Option<Sharing>) -> Answer<()> {
     if !owner.is_none() {
         owner::give(root, owner).during(|| format!("give {} to its owner", root.display()))?;
     }
@@ -115,42 +98,37 @@ fn own(root: &Path, owner: &Owner, sharing: Option<Sharing>) -> Answer<HelperRep
         let Sharing { gid, .. } = sharing;
         owner::share(root, sharing).during(|| format!("give {} to the group {gid}", root.display()))?;
     }
-    Ok(HelperReply::Done)
+    Ok(())
 }
 
-fn look_at(device: &Backing, sparse_file: Option<&OsStr>) -> Answer<HelperReply> {
+fn look_at(device: &Backing, sparse_file: Option<&OsStr>) -> Answer<Identified> {
     let _held = device.hold()?;
-    backing::identify(&device.path(), sparse_file).map(HelperReply::Identified)
+    backing::identify(&device.path(), sparse_file)
 }
 
-fn refuse_discard(device: &Backing) -> Answer<HelperReply> {
+fn refuse_discard(device: &Backing) -> Answer<()> {
     let _held = device.hold()?;
-    let path = device.path();
-    discard::refuse(&path)
-        .map(|()| HelperReply::Done)
-        .during(|| format!("turn discard off for {}", path.display()))
+    Ok(discard::refuse(&device.path())?)
 }
 
-fn replay_journal(device: &Backing) -> Answer<HelperReply> {
+fn replay_journal(device: &Backing) -> Answer<()> {
     let _held = device.hold()?;
     let path = device.path();
     match backing::identify(&path, None)?.content {
         Content::FileSystem(found) if found.journal != Journal::Clean => {
             let fs_type = found.fs_type.name();
             mount::replay_journal(&path, fs_type)
-                .map(|()| HelperReply::Done)
                 .during(|| format!("replay the journal of the {fs_type} on {}", path.display()))
         }
-        _ => Ok(HelperReply::Done),
+        _ => Ok(()),
     }
 }
 
 /// Mounts the very device that was checked, because it is held open.
-fn mount_device(source: &Backing, target: &OsStr, fs_type: &str, options: &Options) -> Answer<HelperReply> {
+fn mount_device(source: &Backing, target: &OsStr, fs_type: &str, options: &Options) -> Answer<()> {
     let _held = source.hold()?;
     let (source, target) = (source.path(), Path::new(target));
     mount::mount(&source, target, fs_type, options)
-        .map(|()| HelperReply::Done)
         .during(|| format!("mount {} ({fs_type}) on {}", source.display(), target.display()))
 }
 

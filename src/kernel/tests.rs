@@ -12,6 +12,9 @@ use super::*;
 use crate::error::Kind;
 use crate::exec::fake::FakeHelper;
 use crate::exec::{CommandError, Why};
+use crate::sys::freeze::Thawed;
+use crate::sys::loopdev::Detached;
+use crate::sys::mount::Unmounted;
 use crate::sys::mountinfo::Mounts;
 use crate::sys::scratch::{LoopImage, in_private_mounts, mkfs};
 use crate::sys::superblock::{Content, FsType};
@@ -21,7 +24,14 @@ use crate::sys::{freeze, loopdev};
 struct InPlace;
 
 impl Helper for InPlace {
-    fn ask(&self, _: &Call, _: &str, _: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
+    fn ask(
+        &self,
+        _: &Call,
+        _: &str,
+        _: Class,
+        request: &[u8],
+        _: Option<&Arc<File>>,
+    ) -> Result<Vec<u8>, CommandError> {
         Ok(handle(request))
     }
 }
@@ -30,7 +40,14 @@ impl Helper for InPlace {
 struct Canned(&'static [u8]);
 
 impl Helper for Canned {
-    fn ask(&self, _: &Call, _: &str, _: Class, _: &[u8]) -> Result<Vec<u8>, CommandError> {
+    fn ask(
+        &self,
+        _: &Call,
+        _: &str,
+        _: Class,
+        _: &[u8],
+        _: Option<&Arc<File>>,
+    ) -> Result<Vec<u8>, CommandError> {
         Ok(self.0.to_vec())
     }
 }
@@ -75,7 +92,7 @@ fn nonsense_on_either_side_is_an_internal_error() {
 
 #[test]
 fn a_missing_right_is_named() {
-    let denied = br#"{"Failed":{"action":"mount /dev/x on /y","errno":1,"text":""}}"#;
+    let denied = br#"{"Err":{"action":"mount /dev/x on /y","errno":1,"text":""}}"#;
     let error =
         Kernel::new(Arc::new(Canned(denied))).thaw(&Call::internal("test"), Path::new("/y")).unwrap_err();
     assert!(error.message().contains("CAP_SYS_ADMIN"), "{error}");
@@ -84,9 +101,9 @@ fn a_missing_right_is_named() {
 
 #[test]
 fn a_machine_without_loop_devices_is_no_missing_volume() {
-    let missing = br#"{"Failed":{"action":"attach /x","errno":19,"text":""}}"#;
+    let missing = br#"{"Err":{"action":"attach /x","errno":19,"text":""}}"#;
     let error = Kernel::new(Arc::new(Canned(missing)))
-        .attach_loop(&Call::internal("test"), Path::new("/x"), false)
+        .attach(&Call::internal("test"), Path::new("/x"), false)
         .unwrap_err();
     assert_eq!(error.kind(), Kind::Precondition, "an orchestrator takes NOT_FOUND for a volume that is gone");
     assert!(error.message().contains("modprobe loop"), "{error}");
@@ -98,12 +115,12 @@ fn an_image_is_attached_grown_and_detached() {
     let image = dir.path().join("image");
     File::create(&image).unwrap().set_len(4 << 20).unwrap();
     let (kernel, call) = kernel();
-    let device = kernel.attach_loop(&call, &image, false).unwrap();
-    let again = kernel.attach_loop(&call, &image, false);
+    let device = kernel.attach(&call, &image, false).unwrap();
+    let again = kernel.attach(&call, &image, false);
     let size = kernel.device_size(&call, &device.path);
     File::options().write(true).open(&image).unwrap().set_len(6 << 20).unwrap();
-    let grown = kernel.grow_loop(&call, &device.path);
-    assert_eq!(kernel.detach_loop(&call, &device).unwrap(), Detached::Gone);
+    let grown = kernel.grow(&call, &device.path).and_then(|()| kernel.device_size(&call, &device.path));
+    assert_eq!(kernel.detach(&call, &device).unwrap(), Detached::Gone);
     assert_eq!(again.unwrap(), device);
     assert_eq!((size.unwrap(), grown.unwrap()), (4 << 20, 6 << 20));
     assert!(loopdev::find(&image).unwrap().is_none());
@@ -114,12 +131,12 @@ fn an_image_that_is_locked_or_missing_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
     let (kernel, call) = kernel();
-    assert_eq!(kernel.attach_loop(&call, &image, false).unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(kernel.attach(&call, &image, false).unwrap_err().kind(), Kind::NotFound);
     fs::write(&image, [0; 4096]).unwrap();
     let locked = File::open(&image).unwrap();
     locked.lock().unwrap();
-    let error = kernel.attach_loop(&call, &image, false).unwrap_err();
-    assert_eq!(error.kind(), Kind::Busy);
+    let error = kernel.attach(&call, &image, false).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable);
     assert!(error.message().contains("image"), "{error}");
 }
 
@@ -143,7 +160,7 @@ fn a_volume_is_identified_mounted_bound_and_unmounted() {
         let mounts = Mounts::read().unwrap();
         assert!(mounts.find_at(&bound).unwrap().options.starts_with("ro,noatime"));
         assert!(mounts.find_at(&target).unwrap().super_options.contains("discard"));
-        assert!(kernel.statfs(&call, &target).unwrap().bytes_total > 8 << 20);
+        assert!(kernel.statfs(&call, &target).unwrap().bytes.total > 8 << 20);
         for path in [&bound, &target] {
             assert_eq!(kernel.unmount(&call, path).unwrap(), Unmounted::Done);
             assert_eq!(kernel.unmount(&call, path).unwrap(), Unmounted::NotMounted);
@@ -156,13 +173,12 @@ fn what_uses_a_mount_for_a_moment_only_is_awaited() {
     let helper = Arc::new(FakeHelper::default());
     let request = || serde_json::to_vec(&HelperRequest::Unmount { target: "/t".into() }).unwrap();
     let busy = || {
-        let failure =
-            SyscallFailure { action: "unmount /t".into(), errno: Some(libc::EBUSY), text: String::new() };
-        serde_json::to_vec(&HelperReply::Failed(failure)).unwrap()
+        let busy = std::io::Error::from_raw_os_error(libc::EBUSY);
+        failure::reply(Err::<(), _>(busy))
     };
     let (kernel, call) = (Kernel::new(Arc::clone(&helper) as Arc<_>), Call::internal("test"));
     (0..2).for_each(|_| helper.expect(request(), busy()));
-    helper.expect(request(), serde_json::to_vec(&HelperReply::Unmounted(Unmounted::Done)).unwrap());
+    helper.expect(request(), failure::reply(Answer::Ok(Unmounted::Done)));
     assert_eq!(kernel.unmount(&call, Path::new("/t")).unwrap(), Unmounted::Done);
     (0..mount::UNMOUNTS).for_each(|_| helper.expect(request(), busy()));
     let error = kernel.unmount(&call, Path::new("/t")).unwrap_err();
@@ -248,10 +264,10 @@ fn a_frozen_clone_holds_what_was_written_and_needs_no_replay() {
             let cloned = kernel.clone_frozen(&call, &mounts, image, &clone);
             assert_eq!(freeze::thaw(volume).unwrap(), Thawed::NotFrozen, "it was thawed");
             kernel.unmount(&call, &bound).unwrap();
-            assert_eq!(cloned.unwrap(), Reflink::Cloned);
+            cloned.unwrap();
 
             // Read-only and without replay, so the clone's data must be in place already.
-            let device = kernel.attach_loop(&call, &clone, true).unwrap();
+            let device = kernel.attach(&call, &clone, true).unwrap();
             let options = ["noload".to_owned()];
             let spec = MountSpec {
                 source: &Backing::Loop(device.clone()),
@@ -262,7 +278,7 @@ fn a_frozen_clone_holds_what_was_written_and_needs_no_replay() {
             };
             let content = kernel.mount(&call, &spec).map(|()| fs::read(bound.join("f")));
             kernel.unmount(&call, &bound).unwrap();
-            kernel.detach_loop(&call, &device).unwrap();
+            kernel.detach(&call, &device).unwrap();
             assert_eq!(content.unwrap().unwrap(), b"written, never synced");
         });
     });
@@ -274,8 +290,8 @@ fn where_blocks_cannot_be_shared_everything_is_as_before() {
         frozen_clone_of_a_volume(dir, "ext4", |image, volume| {
             let (kernel, call) = kernel();
             let clone = image.with_extension("clone");
-            let cloned = kernel.clone_frozen(&call, &[volume.to_owned()], image, &clone).unwrap();
-            assert_eq!(cloned, Reflink::Unsupported);
+            let refused = kernel.clone_frozen(&call, &[volume.to_owned()], image, &clone).unwrap_err();
+            assert!(refused.message().contains("cannot be cloned"), "{refused}");
             assert_eq!(freeze::thaw(volume).unwrap(), Thawed::NotFrozen, "it was thawed");
             assert!(!clone.exists());
         });
@@ -306,7 +322,14 @@ fn a_clone_that_fails_leaves_nothing_frozen_and_no_file() {
 struct KilledInTheFreeze(PathBuf);
 
 impl Helper for KilledInTheFreeze {
-    fn ask(&self, _: &Call, step: &str, _: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
+    fn ask(
+        &self,
+        _: &Call,
+        step: &str,
+        _: Class,
+        request: &[u8],
+        _: Option<&Arc<File>>,
+    ) -> Result<Vec<u8>, CommandError> {
         let request_read = serde_json::from_slice(request).unwrap();
         let HelperRequest::CloneFrozen { .. } = request_read else { return Ok(handle(request)) };
         std::mem::forget(freeze::Frozen::freeze(&self.0).unwrap());
@@ -340,8 +363,8 @@ fn a_file_system_frozen_by_others_is_theirs_to_thaw() {
                 .unwrap_err();
             assert_eq!((error.kind(), error.errno()), (Kind::Precondition, Some(libc::EBUSY)));
             std::mem::forget(frozen);
-            assert_eq!(kernel.thaw(&call, volume).unwrap(), Thawed::Done, "still frozen");
-            assert_eq!(kernel.thaw(&call, volume).unwrap(), Thawed::NotFrozen);
+            assert_eq!(freeze::thaw(volume).unwrap(), Thawed::Done, "still frozen");
+            kernel.thaw(&call, volume).unwrap();
         });
     });
 }

@@ -30,6 +30,12 @@ impl DeviceNumber {
         Self { major: rustix::fs::major(raw), minor: rustix::fs::minor(raw) }
     }
 
+    /// Reads `8:0`, as sysfs writes it.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (major, minor) = text.split_once(':')?;
+        Some(Self { major: major.parse().ok()?, minor: minor.parse().ok()? })
+    }
+
     /// The number of an open device.
     ///
     /// # Errors
@@ -96,7 +102,11 @@ pub fn size(device: &File) -> io::Result<u64> {
 /// # Errors
 /// Those of open(2): ENXIO when nothing is behind the node.
 pub fn open(path: &Path) -> io::Result<File> {
-    Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?.into())
+    open_with(path, OFlags::RDONLY)
+}
+
+fn open_with(path: &Path, flags: OFlags) -> io::Result<File> {
+    Ok(rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?.into())
 }
 
 /// Opens a device for reading and claims it, unless a mount, a holder or another exclusive opener (mkfs,
@@ -105,8 +115,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// # Errors
 /// Those of open(2): EBUSY when it is claimed.
 pub fn open_exclusive(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::EXCL;
-    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+    open_with(path, OFlags::RDONLY | OFlags::EXCL)
 }
 
 /// As [`open_exclusive`], for reading and writing.
@@ -114,8 +123,7 @@ pub fn open_exclusive(path: &Path) -> io::Result<File> {
 /// # Errors
 /// Those of open(2): EBUSY when it is claimed, EROFS or EACCES when it takes no writes.
 pub fn open_to_write(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::EXCL;
-    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+    open_with(path, OFlags::RDWR | OFlags::EXCL)
 }
 
 /// Whether a mount (in any mount namespace), a holder or an exclusive opener claims a device.

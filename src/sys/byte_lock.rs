@@ -42,10 +42,8 @@ impl LockFile {
     /// # Errors
     /// Those of opening the file, and of fcntl(2).
     pub fn is_taken(&self, key: u64) -> io::Result<bool> {
-        match File::options().append(true).open(&self.0) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            file => is_taken(&file?, key),
-        }
+        let file = file::if_there(File::options().append(true).open(&self.0))?;
+        file.map_or(Ok(false), |file| is_taken(&file, key))
     }
 }
 

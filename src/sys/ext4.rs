@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::block::DeviceNumber;
+use super::file::if_there;
 
 /// The function that reports an aborted journal (fs/ext4/ext4_jbd2.c).
 const REPORTS_ABORT: &str = "ext4_journal_check_start";
@@ -29,7 +30,7 @@ pub fn recorded_errors(device: DeviceNumber) -> io::Result<Option<RecordedErrors
 }
 
 fn recorded_errors_below(root: &Path, device: DeviceNumber) -> io::Result<Option<RecordedErrors>> {
-    let Some(link) = present(fs::read_link(root.join(format!("sys/dev/block/{device}"))))? else {
+    let Some(link) = if_there(fs::read_link(root.join(format!("sys/dev/block/{device}"))))? else {
         return Ok(None);
     };
     let name = PathBuf::from(link.file_name().unwrap_or_default());
@@ -46,14 +47,7 @@ fn recorded_errors_below(root: &Path, device: DeviceNumber) -> io::Result<Option
 }
 
 fn read(path: &Path) -> io::Result<Option<String>> {
-    present(fs::read_to_string(path))
-}
-
-fn present<T>(found: io::Result<T>) -> io::Result<Option<T>> {
-    match found {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        found => found.map(Some),
-    }
+    if_there(fs::read_to_string(path))
 }
 
 #[cfg(test)]

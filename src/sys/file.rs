@@ -70,6 +70,17 @@ pub fn ensure_parents(path: &Path) -> io::Result<()> {
     }
 }
 
+/// What was read; None if no such file is there.
+///
+/// # Errors
+/// Those of reading, except ENOENT.
+pub fn if_there<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some),
+    }
+}
+
 /// Whether nothing is there, not even a dangling symbolic link.
 pub fn is_absent(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)

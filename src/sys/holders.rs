@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::block::DeviceNumber;
+use super::file::if_there;
 
 /// A device that is built on another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,10 +52,8 @@ fn below(sysfs: &Path, device: DeviceNumber) -> io::Result<Vec<Holder>> {
 }
 
 fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        entries => entries?.map(|entry| entry.map(|entry| entry.path())).collect(),
-    }
+    let entries = if_there(fs::read_dir(directory))?.into_iter().flatten();
+    entries.map(|entry| entry.map(|entry| entry.path())).collect()
 }
 
 fn describe(sysfs: &Path, name: &OsStr) -> Holder {

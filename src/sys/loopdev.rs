@@ -51,8 +51,9 @@ const TRIES: usize = 64;
 const LOOKS: u32 = 500;
 pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// `struct loop_info64`.
+/// `struct loop_info64`. The names, of 64 bytes each, and the key are not used.
 #[repr(C)]
+#[derive(Default)]
 struct LoopInfo {
     device: u64,
     inode: u64,
@@ -63,9 +64,9 @@ struct LoopInfo {
     encrypt_type: u32,
     encrypt_key_size: u32,
     flags: u32,
-    file_name: [u8; 64],
-    crypt_name: [u8; 64],
-    encrypt_key: [u8; 32],
+    file_name: [u64; 8],
+    crypt_name: [u64; 8],
+    encrypt_key: [u64; 4],
     init: [u64; 2],
 }
 
@@ -80,21 +81,7 @@ struct LoopConfig {
 
 impl LoopConfig {
     fn new(image: &File, flags: u32) -> io::Result<Self> {
-        let info = LoopInfo {
-            device: 0,
-            inode: 0,
-            rdevice: 0,
-            offset: 0,
-            size_limit: 0,
-            number: 0,
-            encrypt_type: 0,
-            encrypt_key_size: 0,
-            flags,
-            file_name: [0; 64],
-            crypt_name: [0; 64],
-            encrypt_key: [0; 32],
-            init: [0; 2],
-        };
+        let info = LoopInfo { flags, ..LoopInfo::default() };
         let fd = u32::try_from(image.as_raw_fd()).map_err(io::Error::other)?;
         Ok(Self { fd, block_size: SECTOR, info, reserved: [0; 8] })
     }
@@ -384,15 +371,14 @@ fn stands_on_its_image(device: &LoopDevice) -> io::Result<bool> {
     Ok(open_attached(&device.path)?.is_some_and(|now| now.backing == device.backing))
 }
 
-/// Makes `device` as large as its image has become, and returns that size in bytes.
+/// Makes `device` as large as its image has become.
 ///
 /// # Errors
 /// Those of open(2) and loop(4): ENXIO when it is not attached.
-pub fn set_capacity(device: &Path) -> io::Result<u64> {
+pub fn set_capacity(device: &Path) -> io::Result<()> {
     let device = block::open(device)?;
     // SAFETY: LOOP_SET_CAPACITY takes no argument.
-    changing("grow loop device", || unsafe { ioctl(&device, NoArg::<LOOP_SET_CAPACITY>::new()) })?;
-    block::size(&device)
+    Ok(changing("grow loop device", || unsafe { ioctl(&device, NoArg::<LOOP_SET_CAPACITY>::new()) })?)
 }
 
 #[cfg(test)]

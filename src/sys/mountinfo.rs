@@ -177,7 +177,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     Some(Mount {
         id: number(fields.next()?)?,
         parent: number(fields.next()?)?,
-        device: device_number(fields.next()?)?,
+        device: DeviceNumber::parse(std::str::from_utf8(fields.next()?).ok()?)?,
         root: path(fields.next()?),
         mount_point: path(fields.next()?),
         options: text(fields.next()?),
@@ -195,11 +195,6 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
 
 fn number(field: &[u8]) -> Option<u64> {
     std::str::from_utf8(field).ok()?.parse().ok()
-}
-
-fn device_number(field: &[u8]) -> Option<DeviceNumber> {
-    let (major, minor) = std::str::from_utf8(field).ok()?.split_once(':')?;
-    Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
 }
 
 fn path(field: &[u8]) -> PathBuf {

@@ -110,11 +110,7 @@ impl Table {
     /// # Errors
     /// Those of reading sysfs.
     pub fn device_number(&self, number: u32) -> io::Result<Option<DeviceNumber>> {
-        let text = self.attribute(number, "dev")?;
-        let numbers = text.as_deref().and_then(|text| text.split_once(':'));
-        Ok(numbers.and_then(|(major, minor)| {
-            Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
-        }))
+        Ok(self.attribute(number, "dev")?.as_deref().and_then(DeviceNumber::parse))
     }
 
     /// Whether a process serves the device: the one that connected it, or one that took over.

@@ -7,6 +7,8 @@ use std::io;
 use rustix::io::retry_on_intr;
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use super::file::if_there;
+
 /// The number of this boot of the machine, new at every boot: random(4). Records of things that do not
 /// outlive a boot contain it.
 ///
@@ -31,11 +33,8 @@ impl Machine {
     /// # Errors
     /// Those of reading /proc and /etc.
     pub fn this() -> io::Result<Self> {
-        let id = match fs::read_to_string("/etc/machine-id") {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            text => text?.trim_end().to_owned(),
-        };
-        Ok(Self { id, boot: boot_id()? })
+        let id = if_there(fs::read_to_string("/etc/machine-id"))?.unwrap_or_default();
+        Ok(Self { id: id.trim_end().to_owned(), boot: boot_id()? })
     }
 }
 

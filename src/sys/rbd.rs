@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::block::DeviceNumber;
 use super::changing;
+use super::file::if_there;
 
 /// Where sysfs is mounted.
 const SYSFS: &str = "/sys";
@@ -104,12 +105,8 @@ impl Bus {
     /// # Errors
     /// Those of reading sysfs; a driver that is not loaded has mapped nothing.
     pub fn mapped(&self) -> io::Result<Vec<MappedImage>> {
-        let entries = match fs::read_dir(self.bus("devices")) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
-        };
         let mut found = Vec::new();
-        for entry in entries {
+        for entry in if_there(fs::read_dir(self.bus("devices")))?.into_iter().flatten() {
             let Some(number) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
@@ -134,10 +131,8 @@ impl Bus {
     fn read_all(&self, number: u32) -> io::Result<MappedImage> {
         let must = |attribute| line(&self.attribute(number, attribute));
         // Attributes that older kernels do not have.
-        let may = |attribute| match line(&self.attribute(number, attribute)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-            read => read,
-        };
+        let may =
+            |attribute| if_there(line(&self.attribute(number, attribute))).map(Option::unwrap_or_default);
         // Monitors, options, names. An image mapped by hand may have its key in the options.
         let config = may("config_info")?;
         let words = |at: usize| config.split(' ').nth(at).unwrap_or_default().split(',');
@@ -164,11 +159,7 @@ impl Bus {
     /// Those of reading sysfs: ENOENT when the device is gone.
     pub fn device_number(&self, number: u32) -> io::Result<DeviceNumber> {
         let text = line(&self.root.join(format!("block/rbd{number}/dev")))?;
-        let numbers =
-            text.split_once(':').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
-        let (major, minor) =
-            numbers.ok_or_else(|| io::Error::other(format!("{text:?} is no device number")))?;
-        Ok(DeviceNumber { major, minor })
+        DeviceNumber::parse(&text).ok_or_else(|| io::Error::other(format!("{text:?} is no device number")))
     }
 
     /// The size of a mapped device in bytes.

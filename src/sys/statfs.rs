@@ -5,22 +5,24 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// Space and inodes of a file system. Used and available need not add up to the total: some is reserved for
-/// root.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// How much there is. Used and available need not add up to the total: some is reserved for root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Amount {
+    /// All of it.
+    pub total: u64,
+    /// What is in use.
+    pub used: u64,
+    /// What an ordinary user may still take.
+    pub available: u64,
+}
+
+/// Space and inodes of a file system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Size in bytes, without the file system's own structures.
-    pub bytes_total: u64,
-    /// Bytes that users may still take.
-    pub bytes_available: u64,
-    /// Bytes in use.
-    pub bytes_used: u64,
-    /// Number of inodes; 0 if the file system makes them as needed (btrfs, CephFS).
-    pub inodes_total: u64,
-    /// Inodes that users may still take.
-    pub inodes_available: u64,
-    /// Inodes in use.
-    pub inodes_used: u64,
+    /// Bytes, without the file system's own structures.
+    pub bytes: Amount,
+    /// Inodes; 0 in all if the file system makes them as needed (btrfs, CephFS).
+    pub inodes: Amount,
 }
 
 /// Asks the file system at `path`.
@@ -29,14 +31,14 @@ pub struct Usage {
 /// Those of statvfs(3).
 pub fn usage(path: &Path) -> io::Result<Usage> {
     let stat = rustix::fs::statvfs(path)?;
-    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+    let amount = |total: u64, free: u64, available: u64, size: u64| Amount {
+        total: total.saturating_mul(size),
+        used: total.saturating_sub(free).saturating_mul(size),
+        available: available.saturating_mul(size),
+    };
     Ok(Usage {
-        bytes_total: bytes(stat.f_blocks),
-        bytes_available: bytes(stat.f_bavail),
-        bytes_used: bytes(stat.f_blocks.saturating_sub(stat.f_bfree)),
-        inodes_total: stat.f_files,
-        inodes_available: stat.f_favail,
-        inodes_used: stat.f_files.saturating_sub(stat.f_ffree),
+        bytes: amount(stat.f_blocks, stat.f_bfree, stat.f_bavail, stat.f_frsize),
+        inodes: amount(stat.f_files, stat.f_ffree, stat.f_favail, 1),
     })
 }
 
@@ -52,13 +54,13 @@ mod tests {
         in_private_mounts(|dir| {
             mount(Path::new("scratch"), dir, "tmpfs", &Options::parse(&["size=8m,nr_inodes=100"])).unwrap();
             let before = usage(dir).unwrap();
-            assert_eq!((before.bytes_total, before.inodes_total), (8 << 20, 100));
+            assert_eq!((before.bytes.total, before.inodes.total), (8 << 20, 100));
             std::fs::write(dir.join("f"), vec![1; 1 << 20]).unwrap();
             let after = usage(dir).unwrap();
-            assert_eq!(after.bytes_used - before.bytes_used, 1 << 20);
-            assert_eq!(before.bytes_available - after.bytes_available, 1 << 20);
-            assert_eq!(after.inodes_used - before.inodes_used, 1);
-            assert_eq!(before.inodes_available - after.inodes_available, 1);
+            assert_eq!(after.bytes.used - before.bytes.used, 1 << 20);
+            assert_eq!(before.bytes.available - after.bytes.available, 1 << 20);
+            assert_eq!(after.inodes.used - before.inodes.used, 1);
+            assert_eq!(before.inodes.available - after.inodes.available, 1);
         });
     }
 }

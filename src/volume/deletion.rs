@@ -7,12 +7,11 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::backend::{Backend, RecordDeletion};
 use crate::clock;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::journal::{Change, Table};
 use crate::volume::Operations;
@@ -33,17 +32,10 @@ pub(crate) struct BegunDeletion {
     began: SystemTime,
 }
 
-/// The value of an entry in the journal.
-#[derive(Serialize, Deserialize)]
-struct Record {
-    /// Seconds since 1970.
-    began: u64,
-}
-
 impl BegunDeletion {
     /// Reads an entry of the journal; None for an entry in another format.
-    pub(crate) fn parse(key: &str, value: Value) -> Option<Self> {
-        let Record { began } = serde_json::from_value(value).ok()?;
+    pub(crate) fn parse(key: &str, value: &Value) -> Option<Self> {
+        let began = value.get("began")?.as_u64()?;
         let of = match key.split_once(' ')? {
             ("volume", id) => Deleting::Volume(VolumeId::parse(id)?),
             ("snapshot", id) => Deleting::Snapshot(SnapshotId::parse(id)?),
@@ -62,15 +54,10 @@ impl BegunDeletion {
         self.of.to_string()
     }
 
-    fn value(&self) -> Result<Value> {
+    /// The entry of the journal: when it was begun, in seconds since 1970.
+    pub(crate) fn to_change(&self) -> Change {
         let began = self.began.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        serde_json::to_value(Record { began })
-            .map_err(|error| Error::internal(format!("the deletion of {}: {error}", self.of)))
-    }
-
-    /// The entry of the journal.
-    pub(crate) fn to_change(&self) -> Result<Change> {
-        Ok(Change::put(Table::Deletions, self.key(), self.value()?))
+        Change::put(Table::Deletions, self.key(), json!({ "began": began }))
     }
 
     /// When it was begun, for the log.
@@ -115,7 +102,7 @@ impl Operations {
         let outcome = work(&|| match is_recorded() {
             // The entry is from before a crash.
             true => Ok(()),
-            false => self.journal.write_for_removal(&[deletion.to_change()?]),
+            false => self.journal.write_for_removal(&[deletion.to_change()]),
         });
         let open = [Kind::Timeout, Kind::Unavailable, Kind::Internal];
         let is_open = outcome.as_ref().is_err_and(|error| open.contains(&error.kind()));
@@ -131,7 +118,7 @@ mod tests {
     use super::*;
 
     fn parse(key: &str, json: &str) -> Option<BegunDeletion> {
-        BegunDeletion::parse(key, serde_json::from_str(json).expect("JSON"))
+        BegunDeletion::parse(key, &serde_json::from_str(json).expect("JSON"))
     }
 
     #[test]
@@ -145,8 +132,8 @@ mod tests {
             (Deleting::Snapshot(snapshot), "snapshot rbd:main:vms::csi-vol-1:10@abcdefghij234-zyxw7654"),
         ] {
             let deletion = BegunDeletion { of, began };
-            let value = deletion.value().expect("encodes");
-            assert_eq!((deletion.key().as_str(), value.to_string().as_str()), (key, json));
+            let Change { key: recorded, value, .. } = deletion.to_change();
+            assert_eq!((recorded.as_str(), value.expect("a value").to_string().as_str()), (key, json));
             assert_eq!(parse(key, json), Some(deletion));
         }
     }

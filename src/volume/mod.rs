@@ -37,7 +37,7 @@ pub use crate::backend::{Fault, Finding, finding};
 pub use controller::inspect::Verdict;
 pub use controller::list::Listed;
 pub use node::looks::Looks;
-pub use node::stats::{Amount, Usage};
+pub use node::stats::Usage;
 pub use target::{SnapshotTarget, Target, VolumeTarget};
 
 /// Everything that the operations need.

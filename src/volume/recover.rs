@@ -1,6 +1,7 @@
 //! Recovery after a crash, a restart or a boot: compares the journal with the kernel's state.
 //!
-//! A background job does the work that needs a cluster. It takes the lock of its object as a call does.
+//! A background job does the work that needs a cluster. It takes the lock of its object as a call does, and
+//! holds it to its end, so that a command that cannot be killed keeps it.
 
 #[cfg(test)]
 mod tests;
@@ -19,19 +20,12 @@ use crate::journal::{Change, Table};
 use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::deletion::{BegunDeletion, Deleting};
-use crate::volume::node::mounts::{self, OnNode};
+use crate::volume::node::mounts::{self, OnNode, is_mount_point};
 use crate::volume::node::record::{NodeRecord, Use, UseKind};
 use crate::volume::node::unstage::clean_up;
 
 /// The locks of the objects that calls work on.
 type Locks = Arc<dyn ObjectLocks>;
-
-/// Does work under a lock. The call holds the lock from then on, so that a command that cannot be killed
-/// keeps it.
-fn with_lock<T>(locks: &Locks, call: &Call, key: Key, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    call.hold(locks.lock(call, key)?);
-    work()
-}
 
 impl Operations {
     /// Brings the node's records in line with this boot. Volumes that are still mounted need nothing: every
@@ -43,11 +37,8 @@ impl Operations {
                 self.forget_boot(&key, &record, locks)?;
                 continue;
             }
-            let mounted = |target: &&Use| {
-                mounts::resolved(&target.path).is_ok_and(|path| mounts.find_at(&path).is_some())
-            };
             let in_use = record.targets().filter(|target| !target.left_behind);
-            let lost: Vec<&Use> = in_use.filter(|target| !mounted(target)).collect();
+            let lost: Vec<&Use> = in_use.filter(|target| !is_mount_point(&mounts, &target.path)).collect();
             let (id, paths) = (&record.volume_id, record.paths().count());
             let bound = if self.stages { 0 } else { self.bind_lost_targets(&record, &lost) };
             match lost.len() - bound {
@@ -111,19 +102,18 @@ impl Operations {
     /// and the job is retried. Until then, a volume that the node has published to itself stays published,
     /// and the next stage takes the publication over.
     fn give_back_after_boot(&self, call: &Call, id: &VolumeId, locks: &Locks) -> Result<Requeue> {
-        with_lock(locks, call, Key::from(self.key(id)), || {
-            let volume = self.on_node(call, id, self.backend_of(&id.place)?.as_ref())?;
-            let Some(record) = volume.record().filter(NodeRecord::is_unused) else { return Ok(()) };
-            self.forget_earlier_boots(&volume)?;
-            match self.release(&volume, record.clone(), &Secrets::default()) {
-                // The volume is gone with its pool.
-                Err(error) if error.kind() == Kind::NotFound => {
-                    log::warn!("volume {id} is gone, with what it was published by: {error}");
-                    self.remember_less(id, &record)
-                }
-                released => released,
+        call.hold(locks.lock(call, Key::from(self.key(id)))?);
+        let volume = self.on_node(call, id, self.backend_of(&id.place)?.as_ref())?;
+        let Some(record) = volume.record().filter(NodeRecord::is_unused) else { return Ok(Requeue::Never) };
+        self.forget_earlier_boots(&volume)?;
+        match self.release(&volume, record.clone(), &Secrets::default()) {
+            // The volume is gone with its pool.
+            Err(error) if error.kind() == Kind::NotFound => {
+                log::warn!("volume {id} is gone, with what it was published by: {error}");
+                self.remember_less(id, &record)?;
             }
-        })?;
+            released => released?,
+        }
         Ok(Requeue::Never)
     }
 
@@ -167,13 +157,11 @@ impl Operations {
             Deleting::Snapshot(id) => Key::from(self.snapshot_key(id)),
         };
         let (locks, cluster) = (Arc::clone(locks), deletion.of.place().cluster.clone());
-        self.do_later(
-            &cluster,
-            format!("finish the deletion of {}", deletion.of),
-            move |operations, call| {
-                with_lock(&locks, call, object.clone(), || operations.finish(call, &deletion))
-            },
-        );
+        let name = format!("finish the deletion of {}", deletion.of);
+        self.do_later(&cluster, name, move |operations, call| {
+            call.hold(locks.lock(call, object.clone())?);
+            operations.finish(call, &deletion)
+        });
     }
 
     fn do_later(
@@ -195,7 +183,7 @@ impl Operations {
     /// The deletions that were begun. An unreadable entry stays.
     pub(crate) fn deletions(&self) -> Vec<BegunDeletion> {
         let read = |(key, value): (String, Value)| {
-            let deletion = BegunDeletion::parse(&key, value);
+            let deletion = BegunDeletion::parse(&key, &value);
             if deletion.is_none() {
                 log::warn!("the journal's entry of the deletion of {key} cannot be read: it is left alone");
             }

@@ -1,33 +1,19 @@
 //! The record of renames in the journal. The key of an entry is the temporary name in its place.
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::backend::{BegunRenames, Rename};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::ids::Place;
 use crate::journal::{Change, Journal, Table};
 
-/// The value of an entry in the journal.
-#[derive(Serialize, Deserialize)]
-struct Record {
-    #[serde(rename = "image")]
-    image: String,
-    #[serde(rename = "to")]
-    to: String,
-}
-
-fn value(rename: &Rename) -> Result<Value> {
-    let record = Record { image: rename.image.clone(), to: rename.to.clone() };
-    serde_json::to_value(record)
-        .map_err(|error| Error::internal(format!("the rename of {}: {error}", rename.from)))
-}
-
 impl BegunRenames for Journal {
     fn begin(&self, place: &Place, rename: &Rename) -> Result<()> {
-        match self.write(&[Change::put(Table::Renames, place.key(&rename.from), value(rename)?)]) {
+        let Rename { from, to, image } = rename;
+        let value = json!({ "image": image, "to": to });
+        match self.write(&[Change::put(Table::Renames, place.key(from), value)]) {
             Err(error) if error.kind() == Kind::NoSpace => {
-                log::debug!("the rename of {} goes unrecorded: {error}", rename.from);
+                log::debug!("the rename of {from} goes unrecorded: {error}");
                 Ok(())
             }
             written => written,
@@ -45,8 +31,8 @@ impl BegunRenames for Journal {
         let prefix = place.key("");
         let read = |(key, value): (String, Value)| {
             let from = key.strip_prefix(&prefix)?.to_string();
-            let Record { image, to } = serde_json::from_value(value).ok()?;
-            Some(Rename { from, to, image })
+            let text = |field: &str| value.get(field)?.as_str().map(str::to_string);
+            Some(Rename { from, to: text("to")?, image: text("image")? })
         };
         self.entries(Table::Renames).into_iter().filter_map(read).collect()
     }

@@ -8,7 +8,6 @@
 //! The directory also records the name of its node, which is part of the IDs of its volumes.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::files::failed;
@@ -94,14 +93,13 @@ fn another(root: &Path, remembered: &Path, is_known: bool) -> Error {
 
 /// The ID in a file; None if there is no such file.
 fn read(path: &Path) -> Result<Option<String>> {
-    match fs::read_to_string(path) {
-        Ok(text) if is_hex(text.trim_end()) => Ok(Some(text.trim_end().to_string())),
-        Ok(text) => Err(Error::internal(format!(
+    match file::if_there(fs::read_to_string(path)).map_err(failed("read", path))? {
+        Some(text) if is_hex(text.trim_end()) => Ok(Some(text.trim_end().to_string())),
+        Some(text) => Err(Error::internal(format!(
             "{} has {text:?} where an ID of 32 hexadecimal digits belongs: restore it",
             path.display()
         ))),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed("read", path)(error)),
+        None => Ok(None),
     }
 }
 

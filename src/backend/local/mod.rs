@@ -24,7 +24,6 @@ mod files;
 mod find;
 mod identity;
 mod image;
-mod loops;
 mod parameters;
 mod publish;
 mod record;
@@ -43,7 +42,6 @@ use parking_lot::Mutex;
 
 use self::files::failed;
 pub use self::identity::{is_known, name_of_node, write_name_of_node};
-pub use self::loops::Loops;
 use self::parameters::Settings;
 use self::store::{Shelf, discard};
 use super::{
@@ -55,9 +53,11 @@ use crate::csi::{ANOTHER_NODE, Capability, Map, TopologyRequirement};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::{Place, VolumeId};
+use crate::kernel::Loops;
 use crate::node_name::{LOCAL, NodeName};
 use crate::sys::file;
 use crate::sys::flock::FileLock;
+use crate::sys::statfs::Usage;
 use crate::topology::{NODE_LABEL, segment_key};
 
 /// The first field of IDs.
@@ -241,9 +241,9 @@ impl Backend for Local {
         self.is_looked_at.store(false, Ordering::Release);
         let fault = match space {
             Err(error) => Fault::new(Reason::LocalDiskFailed, error.to_string()),
-            Ok(space) if space.bytes_available < space.bytes_total / 20 => {
+            Ok(Usage { bytes, .. }) if bytes.available < bytes.total / 20 => {
                 let reason = Reason::LocalDiskNearlyFull;
-                Fault::new(reason, format!("{}; {} bytes are left", reason.sentence(), space.bytes_available))
+                Fault::new(reason, format!("{}; {} bytes are left", reason.sentence(), bytes.available))
             }
             Ok(_) => return Vec::new(),
         };

@@ -342,7 +342,7 @@ fn helpers_need_no_place_of_a_tool() {
         let tool = scope.spawn(|| stubs.run("echo > $0/ready; read line < $0/go"));
         fs::read(&ready).unwrap();
         let call = patient_call();
-        let reply = stubs.processes.ask(&call, "mount /dev/rbd0", Class::Change, b"request").unwrap();
+        let reply = stubs.processes.ask(&call, "mount /dev/rbd0", Class::Change, b"request", None).unwrap();
         assert_eq!(reply, b"@helper\nrequest");
         assert_eq!(call.current_step().0, "mount /dev/rbd0");
         fs::write(&go, "\n").unwrap();
@@ -353,8 +353,10 @@ fn helpers_need_no_place_of_a_tool() {
 #[test]
 fn a_helper_that_fails_is_named_by_its_step() {
     let stubs = stubs_with_helper("echo thread panicked >&2; exit 101");
-    let error =
-        stubs.processes.ask(&Call::internal("test"), "statfs /mnt/a", Class::Question, b"").unwrap_err();
+    let error = stubs
+        .processes
+        .ask(&Call::internal("test"), "statfs /mnt/a", Class::Question, b"", None)
+        .unwrap_err();
     assert_eq!(error.to_string(), "thread panicked (exit status 101 of `statfs /mnt/a`)");
 }
 
@@ -364,7 +366,8 @@ fn a_helper_is_this_binary_again() {
     let binary = format!("/proc/{}/exe", std::process::id());
     let test = "exec::helper::tests::serve_as_helper";
     let stubs = stubs_with_helper(&format!("exec {binary} --exact {test} --ignored --nocapture"));
-    let reply = stubs.processes.ask(&Call::internal("test"), "test", Class::Question, b"a question").unwrap();
+    let reply =
+        stubs.processes.ask(&Call::internal("test"), "test", Class::Question, b"a question", None).unwrap();
     assert!(String::from_utf8_lossy(&reply).contains("<reply to a question>"), "{reply:?}");
 }
 

@@ -3,6 +3,7 @@
 use ipnet::IpNet;
 use protobuf::Message;
 
+use crate::backend::Fencing;
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::grpc::Services;
@@ -18,15 +19,16 @@ impl Services {
         &self,
         caller: Caller<'_, R>,
         request: FenceRequest,
-        work: impl FnOnce(&Call, &str, &FenceRequest) -> Result<R>,
+        work: impl FnOnce(&dyn Fencing, &Call, &str, &FenceRequest) -> Result<R>,
     ) -> Answer {
-        let cluster = self.operations.fenced_cluster(&request)?;
+        let fences = self.operations.fences()?;
+        let cluster = fences.cluster(request.cluster.as_deref())?;
         let networks: Vec<String> = request.networks.iter().map(ToString::to_string).collect();
         let mut locks = LockSet::of_fences(&cluster, &networks.join(", "));
         if networks.is_empty() {
             locks.keys.clear();
         }
-        caller.run(locks, request, |call, request| work(call, &cluster, request))
+        caller.run(locks, request, |call, request| work(fences, call, &cluster, request))
     }
 }
 
@@ -37,8 +39,9 @@ impl wire::FenceController for Services {
         self.ensure_controller()?;
         let request =
             FenceRequest::change(&map(request.parameters), secrets(request.secrets), &texts(request.cidrs))?;
-        self.run_on_fences(caller, request, |call, cluster, request| {
-            self.operations.fence(call, cluster, request).map(|()| Default::default())
+        self.run_on_fences(caller, request, |fences, call, cluster, request| {
+            let FenceRequest { networks, allow_self, secrets, .. } = request;
+            fences.fence(call, cluster, networks, *allow_self, secrets).map(|()| Default::default())
         })
     }
 
@@ -49,24 +52,24 @@ impl wire::FenceController for Services {
         self.ensure_controller()?;
         let request =
             FenceRequest::change(&map(request.parameters), secrets(request.secrets), &texts(request.cidrs))?;
-        self.run_on_fences(caller, request, |call, cluster, request| {
-            self.operations.unfence(call, cluster, request).map(|()| Default::default())
+        self.run_on_fences(caller, request, |fences, call, cluster, request| {
+            fences.unfence(call, cluster, &request.networks, &request.secrets).map(|()| Default::default())
         })
     }
 
     fn list_cluster_fence(&self, (caller, request): Asked<wire::ListClusterFenceRequest>) -> Answer {
         self.ensure_controller()?;
         let request = FenceRequest::question(&map(request.parameters), secrets(request.secrets))?;
-        self.run_on_fences(caller, request, |call, cluster, request| {
-            let cidrs = cidrs(&self.operations.list_fences(call, cluster, request)?);
+        self.run_on_fences(caller, request, |fences, call, cluster, request| {
+            let cidrs = cidrs(&fences.fences(call, cluster, &request.secrets)?);
             Ok(wire::ListClusterFenceResponse { cidrs, ..Default::default() })
         })
     }
 
     fn get_fence_clients(&self, (caller, request): Asked<wire::GetFenceClientsRequest>) -> Answer {
         let request = FenceRequest::question(&map(request.parameters), secrets(request.secrets))?;
-        self.run_on_fences(caller, request, |call, cluster, request| {
-            let clients = self.operations.fence_clients(call, cluster, request)?.into_iter().map(|client| {
+        self.run_on_fences(caller, request, |fences, call, cluster, request| {
+            let clients = fences.clients(call, cluster, &request.secrets)?.into_iter().map(|client| {
                 let addresses = cidrs(&client.addresses);
                 wire::ClientDetails { id: client.id, addresses, ..Default::default() }
             });

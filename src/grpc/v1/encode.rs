@@ -8,6 +8,7 @@ use protobuf::{EnumOrUnknown, MessageField};
 use crate::backend::{Condition, Fault, Replicated, Snapshot, Volume};
 use crate::csi::ROLE_KEY;
 use crate::grpc::proto::csi_v1 as wire;
+use crate::sys::statfs::Amount;
 use crate::volume::Usage;
 use crate::volume::request::{Access, Capability, Map, Source};
 
@@ -169,7 +170,7 @@ pub fn capability(capability: &Capability) -> wire::VolumeCapability {
 /// How full a volume is: bytes, and inodes where they are counted.
 pub fn usage(usage: &Usage) -> Vec<wire::VolumeUsage> {
     use wire::volume_usage::Unit;
-    let entry = |unit: Unit, amount: &crate::volume::Amount| wire::VolumeUsage {
+    let entry = |unit: Unit, amount: &Amount| wire::VolumeUsage {
         available: bytes(amount.available),
         total: bytes(amount.total),
         used: bytes(amount.used),

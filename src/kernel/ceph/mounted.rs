@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::dispatch::Call;
 use crate::error::{Kind, Result};
 use crate::exec::Class;
-use crate::kernel::{HelperReply, HelperRequest, Kernel, unexpected};
+use crate::kernel::{HelperRequest, Kernel};
 use crate::sys::ceph::{ask_server, unmount_forced, write_out};
 use crate::sys::mount::{self, Unmounted};
 use crate::sys::mountinfo::{Mount, Mounts};
@@ -41,11 +41,9 @@ impl Kernel {
     pub fn look_at_tree(&self, call: &Call, path: &Path) -> Result<Tree> {
         let step = format!("look whether {} answers", path.display());
         match self.ask(call, &step, Class::Question, &HelperRequest::LookAtTree { path: path.into() }) {
-            Ok(HelperReply::Tree(found)) => Ok(found),
-            Ok(other) => Err(unexpected(&step, &other)),
             // ceph-fuse lets a process wait that cannot be killed.
             Err(error) if error.kind() == Kind::Timeout => Ok(Tree::Silent),
-            Err(error) => Err(error),
+            found => found,
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Looking at a volume, and changing its settings.
+//! Looking at a volume, and changing its size and its settings.
 
 use crate::backend::{Backend, Condition, RootSettings, Volume};
 use crate::csi::ROLE_KEY;
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::volume::Operations;
-use crate::volume::request::{Capability, GetVolume, Modify, Validate, validate};
+use crate::volume::request::{Capability, Expand, GetVolume, Modify, Validate, validate};
 
 /// Whether a volume can be used as described.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +57,14 @@ impl Operations {
             Ok(()) => Verdict::Confirmed,
             Err(reason) => Verdict::Refused(reason),
         })
+    }
+
+    /// Makes the volume at least as large as asked; returns its size in bytes, and whether the nodes that use
+    /// it have to follow.
+    pub fn expand(&self, call: &Call, request: &Expand) -> Result<(u64, bool)> {
+        let (id, backend) = request.volume.get()?;
+        let size = backend.volumes().expand(call, id, &request.size, &request.secrets)?;
+        Ok((size, backend.traits().grows_on_nodes))
     }
 
     /// Changes settings of a volume; without parameters, only checks that the volume exists.

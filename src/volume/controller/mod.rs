@@ -2,7 +2,6 @@
 
 mod create;
 mod delete;
-mod expand;
 mod health;
 pub(crate) mod inspect;
 pub(crate) mod list;

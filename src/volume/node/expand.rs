@@ -21,7 +21,7 @@ impl Operations {
         let required = request.size.required;
         backend.node().grow(call, &volume.id_here(), &attachment, required)?;
         if let Attachment::Files(_) = attachment {
-            return Ok(self.kernel.statfs(call, &self.real_mount(id)?)?.bytes_total);
+            return Ok(self.kernel.statfs(call, &self.real_mount(id)?)?.bytes.total);
         }
         let device = attachment.device()?;
         let size = self.kernel.device_size(call, &device.path)?;

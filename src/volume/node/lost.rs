@@ -2,11 +2,13 @@
 //! or it was taken away under its mount. A lost volume is made ready anew on the next request. Files that
 //! consumers have open would fail for ever, so the volume has to be unpublished first.
 
+use std::path::Path;
+
 use crate::backend::{NodeContext, PublishedBy};
 use crate::error::{Error, Result};
 use crate::secrets::Secrets;
 use crate::volume::Operations;
-use crate::volume::node::mounts::{self, Mounted, OnNode};
+use crate::volume::node::mounts::{Mounted, OnNode};
 use crate::volume::node::record::NodeRecord;
 
 /// Why a mounted volume without a device cannot be used.
@@ -36,12 +38,10 @@ impl Operations {
 
     /// Whether the volume, or a rest of it, is mounted at its real mount, a staging path or a target.
     pub(crate) fn is_mounted(&self, volume: &OnNode<'_>) -> Result<bool> {
-        let mut places = vec![self.real_mount(volume.id)?];
-        for path in volume.record().iter().flat_map(NodeRecord::paths) {
-            places.push(mounts::resolved(path)?);
-        }
-        for place in places {
-            let mounted = self.mounted_at(volume, &place)?;
+        let (real, record) = (self.real_mount(volume.id)?, volume.record());
+        let paths = record.iter().flat_map(NodeRecord::paths).map(Path::new);
+        for place in [real.as_path()].into_iter().chain(paths) {
+            let mounted = self.mounted_at(volume, place)?;
             if matches!(mounted, Mounted::Ours { .. } | Mounted::Foreign { covers_ours: true, .. }) {
                 return Ok(true);
             }
@@ -53,7 +53,7 @@ impl Operations {
     pub(crate) fn let_go(&self, volume: &OnNode<'_>, (why, secrets): (&str, &Secrets)) -> Result<()> {
         let (id, record) = (volume.id, volume.record());
         for target in record.iter().flat_map(NodeRecord::targets) {
-            if !matches!(self.mounted_at(volume, &mounts::resolved(&target.path)?)?, Mounted::Nothing) {
+            if !matches!(self.mounted_at(volume, &target.path)?, Mounted::Nothing) {
                 return Err(Error::precondition(format!(
                     "volume {id} cannot be used on this node: {why}; it is still published at {}: unpublish it \
                      there first, and it is made ready anew",
@@ -63,7 +63,7 @@ impl Operations {
         }
         log::warn!("volume {id} is made ready anew: {why}");
         for staging in record.iter().flat_map(NodeRecord::stagings) {
-            self.ensure_unbound(volume, &mounts::resolved(&staging.path)?)?;
+            self.ensure_unbound(volume, &staging.path)?;
         }
         self.ensure_unbound(volume, &self.real_mount(id)?)?;
         // Other nodes may have written to the volume since.

@@ -161,6 +161,11 @@ pub(crate) fn resolved(path: impl AsRef<Path>) -> Result<PathBuf> {
     }
 }
 
+/// Whether anything is mounted at the path.
+pub(crate) fn is_mount_point(mounts: &Mounts, path: &str) -> bool {
+    resolved(path).is_ok_and(|path| mounts.find_at(&path).is_some())
+}
+
 /// Makes the directory or file to bind over, if it is missing. A symbolic link is refused: the mount would be
 /// at another path than the one that is looked at.
 pub(crate) fn ensure_place(path: &Path, directory: bool) -> Result<()> {
@@ -233,15 +238,6 @@ impl Operations {
         Made { itself: true, parents }
     }
 
-    /// Enters what is made for a target into its record. A path that was left behind stays ours.
-    pub(crate) fn enter_what_is_made(&self, record: &mut NodeRecord, path: &str) {
-        if let Some(target) = record.uses.iter_mut().find(|it| !it.is_staging() && it.path == path)
-            && file::is_absent(Path::new(path))
-        {
-            target.made = self.what_is_made_for(path);
-        }
-    }
-
     /// Writes a volume's record; durable when Ok.
     pub(crate) fn write_record(&self, volume: &OnNode<'_>, record: NodeRecord) -> Result<()> {
         self.remember(volume.id, &record)?;
@@ -257,8 +253,8 @@ impl Operations {
     }
 
     /// What is mounted at `target`.
-    pub(crate) fn mounted_at(&self, volume: &OnNode<'_>, target: &Path) -> Result<Mounted> {
-        let mounts = volume.mounts()?;
+    pub(crate) fn mounted_at(&self, volume: &OnNode<'_>, target: impl AsRef<Path>) -> Result<Mounted> {
+        let (mounts, target) = (volume.mounts()?, &resolved(target)?);
         let Some(present) = mounts.find_at(target) else { return Ok(Mounted::Nothing) };
         let (real, attachment) = (self.real_mount(volume.id)?, volume.attachment()?);
         let own = attachment.as_ref().and_then(|attachment| attachment.mounts_in(&mounts));
@@ -298,11 +294,9 @@ impl Operations {
         let OnNode { call, id, .. } = *volume;
         let Bind { source, target: path, access, read_only } = *bind;
         let explain = |error: Error| error.context(format!("volume {id}"));
-        match self.mounted_at(volume, &resolved(path)?)? {
+        match self.mounted_at(volume, path)? {
             // A crash came before the bind was made read-only, so no consumer has it.
-            Mounted::Ours { read_only: false } if read_only => {
-                self.ensure_unbound(volume, &resolved(path)?)?
-            }
+            Mounted::Ours { read_only: false } if read_only => self.ensure_unbound(volume, path)?,
             Mounted::Ours { .. } => return Ok(()),
             Mounted::Nothing => {
                 ensure_named_place(path, matches!(access, Access::Mount { .. })).map_err(explain)?
@@ -319,8 +313,9 @@ impl Operations {
     }
 
     /// Unmounts the volume from `path`, twice if a crash made the bind twice. Other mounts there stay.
-    pub(crate) fn ensure_unbound(&self, volume: &OnNode<'_>, path: &Path) -> Result<()> {
+    pub(crate) fn ensure_unbound(&self, volume: &OnNode<'_>, path: impl AsRef<Path>) -> Result<()> {
         let OnNode { call, id, .. } = *volume;
+        let path = &resolved(path)?;
         for _ in 0..MAX_LAYERS {
             match self.mounted_at(volume, path)? {
                 Mounted::Nothing | Mounted::Foreign { covers_ours: false, .. } => return Ok(()),

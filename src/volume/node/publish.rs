@@ -8,7 +8,7 @@ use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::VolumeId;
 use crate::volume::Operations;
-use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
+use crate::volume::node::mounts::{Bind, Mounted, OnNode};
 use crate::volume::node::owner::enter_group;
 use crate::volume::node::record::{self, NodeRecord, Use, UseKind};
 use crate::volume::request::{Access, Mode, NodePublish};
@@ -25,15 +25,15 @@ impl Operations {
         record = volume.recorded()?;
         self.check_staging(volume, &record, request)?;
         let path = Path::new(&request.target_path);
-        let read_only = self.target_is_read_only(&record, request);
+        let read_only = request.read_only || record.read_only || record::is_read_only(&request.capability);
         self.refuse_unseen(volume, path)?;
         let source = self.bind_source(volume, &record, read_only)?;
         let mode = request.capability.mode;
-        let wanted = Use::new(UseKind::Target, &request.target_path, mode, read_only);
+        let made = self.what_is_made_for(path);
+        let wanted = Use { made, ..Use::new(UseKind::Target, &request.target_path, mode, read_only) };
         let entry = add_target(id, &mut record, wanted, self.single_node_targets)?;
         self.change_group(volume, &mut record, (request, entry), read_only)?;
         if entry == TargetEntry::New {
-            self.enter_what_is_made(&mut record, &request.target_path);
             self.write_record(volume, record.clone())?;
         }
         let bind = Bind { source: &source, target: path, access: &record.access, read_only };
@@ -127,13 +127,9 @@ impl Operations {
         let staging = record.staging(path).ok_or_else(|| {
             Error::precondition(format!("volume {id} is not staged at {path:?}: stage it there first"))
         })?;
-        let block = |access: &Access| matches!(access, Access::Block);
-        if block(&record.access) != block(&request.capability.access) {
-            let (is, asked) = if block(&record.access) {
-                ("block device", "file system")
-            } else {
-                ("file system", "block device")
-            };
+        let kind = |access: &Access| if *access == Access::Block { "block device" } else { "file system" };
+        let (is, asked) = (kind(&record.access), kind(&request.capability.access));
+        if is != asked {
             return Err(Error::precondition(format!(
                 "volume {id} is staged as a {is} and cannot be published as a {asked}"
             )));
@@ -144,8 +140,8 @@ impl Operations {
                 staging.path
             )));
         }
-        let unmounted = !block(&record.access)
-            && !matches!(self.mounted_at(volume, &mounts::resolved(&staging.path)?)?, Mounted::Ours { .. });
+        let unmounted = record.access != Access::Block
+            && !matches!(self.mounted_at(volume, &staging.path)?, Mounted::Ours { .. });
         match unmounted {
             true => Err(Error::precondition(format!(
                 "volume {id} is no longer mounted at its staging path {}: stage it again",
@@ -153,10 +149,6 @@ impl Operations {
             ))),
             false => Ok(()),
         }
-    }
-
-    fn target_is_read_only(&self, record: &NodeRecord, request: &NodePublish) -> bool {
-        request.read_only || record.read_only || record::is_read_only(&request.capability)
     }
 
     /// The source of the targets' bind mounts: the real mount, or the device node.
@@ -217,7 +209,8 @@ pub(crate) enum TargetEntry {
     Present,
 }
 
-/// Enters a target into the record, unless it is there. A path that was left behind is in use again.
+/// Enters a target into the record, unless it is there. A path that was left behind is in use again, and
+/// stays ours.
 pub(crate) fn add_target(
     id: &VolumeId,
     record: &mut NodeRecord,
@@ -241,7 +234,8 @@ pub(crate) fn add_target(
             staging.path, wanted.path
         )));
     }
-    record.uses.push(Use { made: left_behind.unwrap_or_default(), ..wanted });
+    let made = if wanted.made.itself { wanted.made } else { left_behind.unwrap_or_default() };
+    record.uses.push(Use { made, ..wanted });
     Ok(TargetEntry::New)
 }
 

@@ -24,25 +24,22 @@ pub struct NodeRecord {
     #[serde(rename = "boot")]
     pub boot_id: String,
     /// Block device or file system; the mount flags are sorted and without `ro` and `rw`.
-    #[serde(rename = "access")]
     pub access: Access,
     /// Whether the device or the one real mount is read-only.
-    #[serde(rename = "read_only")]
     pub read_only: bool,
     /// The paths where it is staged and published.
-    #[serde(rename = "uses")]
     pub uses: Vec<Use>,
     /// Who published it to this node, and has to unpublish it.
     #[serde(with = "RecordedPublisher", rename = "published_by")]
     pub published: PublishedBy,
     /// The image that was attached, or was to be.
-    #[serde(with = "RecordedImage", rename = "attached")]
+    #[serde(with = "RecordedImage")]
     pub attached: AttachedImage,
     /// Work on its file system that was begun and is not known to have ended.
-    #[serde(rename = "begun", default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<BegunWork>,
     /// The group that its root was given to.
-    #[serde(rename = "mount_group", default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount_group: Option<u32>,
     /// Fields that this release does not know.
     #[serde(flatten)]
@@ -53,23 +50,17 @@ pub struct NodeRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Use {
     /// The path.
-    #[serde(rename = "path")]
     pub path: String,
     /// How it was asked for.
-    #[serde(rename = "kind")]
     pub kind: UseKind,
     /// How the volume is used there.
-    #[serde(rename = "mode")]
     pub mode: Mode,
     /// Whether nothing can be written there.
-    #[serde(rename = "read_only")]
     pub read_only: bool,
     /// The files and directories that are removed with it.
-    #[serde(rename = "made")]
     pub made: Made,
     /// The volume is no longer in use there. The file or directory that we made holds data, and is to be
     /// removed once it is empty. Only for targets.
-    #[serde(rename = "left_behind")]
     pub left_behind: bool,
     /// Fields that this release does not know.
     #[serde(flatten)]
@@ -78,18 +69,15 @@ pub struct Use {
 
 /// How a use was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum UseKind {
     /// A staging path.
-    #[serde(rename = "staging")]
     Staging,
     /// A target from a staging path: it has to be given up before the last staging path is.
-    #[serde(rename = "target")]
     Target,
     /// A target without a stage. In a single-node mode it is the only target, in every configuration.
-    #[serde(rename = "unstaged")]
     Unstaged,
     /// A target of the operator, without a stage.
-    #[serde(rename = "operator")]
     Operator,
 }
 
@@ -97,21 +85,18 @@ pub enum UseKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
     /// The file or directory itself.
-    #[serde(rename = "itself")]
     pub itself: bool,
     /// The directories above it, outermost first. They are removed if they are empty.
-    #[serde(rename = "parents")]
     pub parents: Vec<String>,
 }
 
 /// A kind of work on a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FsWork {
     /// The device was blank and is being formatted.
-    #[serde(rename = "formatting")]
     Formatting,
     /// The file system is smaller than its device and grows once it is mounted.
-    #[serde(rename = "growing")]
     Growing,
 }
 
@@ -119,23 +104,18 @@ pub enum FsWork {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BegunWork {
     /// The work.
-    #[serde(rename = "work")]
     pub work: FsWork,
     /// The image, see [`AttachedImage::image`].
-    #[serde(rename = "image")]
     pub image: String,
     /// The publication, see [`AttachedImage::publication`].
-    #[serde(rename = "publication")]
     pub publication: String,
 }
 
 /// The recorded form of [`PublishedBy`].
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "PublishedBy")]
+#[serde(remote = "PublishedBy", rename_all = "snake_case")]
 enum RecordedPublisher {
-    #[serde(rename = "controller")]
     Controller,
-    #[serde(rename = "node")]
     Node,
 }
 
@@ -143,9 +123,7 @@ enum RecordedPublisher {
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "AttachedImage")]
 struct RecordedImage {
-    #[serde(rename = "image")]
     image: String,
-    #[serde(rename = "publication")]
     publication: String,
 }
 
@@ -355,6 +333,7 @@ mod tests {
                 "made": {"itself": false, "parents": []}, "left_behind": false, "later": 1,
             }],
             "published_by": "node", "attached": {"image": "", "publication": ""}, "later": {"a": [2]},
+            "begun": {"work": "growing", "image": "10ab", "publication": "0123"},
         });
         let record = NodeRecord::decode(value.clone()).expect("it is known enough");
         assert_eq!(record.encode().expect("encodes"), value);

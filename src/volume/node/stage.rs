@@ -5,7 +5,6 @@
 
 use std::path::Path;
 
-use crate::backend::creation_record::Unknown;
 use crate::backend::{AttachedImage, Attachment, FileTree, NodeContext, PublishedBy, RootSettings};
 use crate::csi::CONTEXT_KEY;
 use crate::dispatch::Call;
@@ -16,10 +15,10 @@ use crate::kernel::ceph::TreeToMount;
 use crate::secrets::Secrets;
 use crate::volume::Operations;
 use crate::volume::node::filesystem::{self, FsDevice, driver_of};
-use crate::volume::node::mounts::{self, Bind, Mounted, OnNode};
+use crate::volume::node::mounts::{self, Bind, Mounted, OnNode, is_mount_point};
 use crate::volume::node::owner::enter_group;
 use crate::volume::node::record::{self, NodeRecord, Use, UseKind};
-use crate::volume::request::{Access, Capability, Mode, NodeStage};
+use crate::volume::request::{Access, Mode, NodeStage};
 
 impl Operations {
     /// Attaches, formats if blank, mounts, and binds to the staging path.
@@ -68,9 +67,7 @@ impl Operations {
     pub(crate) fn release_predecessor(&self, volume: &OnNode<'_>, secrets: &Secrets) -> Result<()> {
         let OnNode { call, id, backend, predecessor: Some(record), .. } = volume else { return Ok(()) };
         let mounts = mounts::read()?;
-        let is_mounted =
-            |path: &&str| mounts::resolved(path).is_ok_and(|path| mounts.find_at(&path).is_some());
-        if let Some(path) = record.paths().find(is_mounted) {
+        if let Some(path) = record.paths().find(|path| is_mount_point(&mounts, path)) {
             return Err(Error::precondition(format!(
                 "an earlier volume of the name of {id}, {}, is still mounted at {path}: unpublish and \
                  unstage that one first",
@@ -168,8 +165,6 @@ impl Operations {
         // boot interrupted.
         let (uses, begun) = volume.record().map(|record| (record.uses, record.begun)).unwrap_or_default();
         NodeRecord {
-            volume_id: volume.id.to_string(),
-            boot_id: self.boot_id.clone(),
             access: record::shared_access(context.capability, fs_type),
             // Several nodes may have the file system mounted, each for reading.
             read_only: context.capability.mode == Mode::MultiNodeReaderOnly || context.read_only,
@@ -178,10 +173,8 @@ impl Operations {
                 true => PublishedBy::Node,
                 false => PublishedBy::Controller,
             },
-            attached: AttachedImage::default(),
             begun,
-            mount_group: None,
-            unknown: Unknown::new(),
+            ..self.unrecorded(volume.id)
         }
     }
 
@@ -269,10 +262,13 @@ impl Operations {
     }
 }
 
-/// The context for the backend.
+/// The context for the backend. The kernel allows writing to a device through a read-only bind of its node
+/// (only files, directories and links are protected, fs/namei.c, sb_permission), so a device that is only
+/// read has to refuse writes itself.
 fn context_of(request: &NodeStage) -> NodeContext<'_> {
     let NodeStage { volume_context: volume, publish_context: publish, secrets, capability, .. } = request;
-    NodeContext { volume, publish, secrets, capability, read_only: reads_a_device(capability) }
+    let read_only = capability.access == Access::Block && record::is_read_only(capability);
+    NodeContext { volume, publish, secrets, capability, read_only }
 }
 
 /// Checks that the volume, as it is in use on this node, can also be used like this at `path`.
@@ -299,13 +295,6 @@ pub(crate) fn admit(
     Ok(())
 }
 
-/// Whether a block volume is only read. The kernel allows writing to a device through a read-only bind of its
-/// node (only files, directories and links are protected, fs/namei.c, sb_permission), so the device itself
-/// has to refuse writes.
-fn reads_a_device(capability: &Capability) -> bool {
-    capability.access == Access::Block && record::is_read_only(capability)
-}
-
 /// The options of the real mount. An xfs clone has its source's UUID, which xfs refuses to mount twice.
 fn mount_options(fs_type: &str, flags: &[String]) -> Vec<String> {
     let own = (fs_type == "xfs" && !flags.iter().any(|flag| flag == "nouuid")).then(|| "nouuid".to_string());
@@ -314,13 +303,13 @@ fn mount_options(fs_type: &str, flags: &[String]) -> Vec<String> {
 
 /// The file system is sound, so the kernel refuses the flags, or cannot replay the journal.
 fn explain_mount(error: Error, on: FsDevice<'_>, flags: &[String]) -> Error {
-    match error.errno() {
-        Some(libc::EROFS) if on.device.read_only => filesystem::must_be_replayed(on.volume.id, on.fs_type),
-        Some(libc::EINVAL) if !flags.is_empty() => {
-            error.with_kind(Kind::InvalidArgument).context(format!("volume {}", on.volume.id))
-        }
-        _ => error.context(format!("volume {}", on.volume.id)),
-    }
+    let id = on.volume.id;
+    let explained = match error.errno() {
+        Some(libc::EROFS) if on.device.read_only => return filesystem::must_be_replayed(id, on.fs_type),
+        Some(libc::EINVAL) if !flags.is_empty() => error.with_kind(Kind::InvalidArgument),
+        _ => error,
+    };
+    explained.context(format!("volume {id}"))
 }
 
 /// Refuses a path at or below a target: unstaging it would take the target from its consumer.

@@ -5,26 +5,17 @@ use std::path::Path;
 use crate::backend::{Attachment, Condition, Fault, Reason};
 use crate::dispatch::Call;
 use crate::error::Result;
+use crate::sys::mount::is_dead;
+use crate::sys::statfs::{self, Amount};
 use crate::volume::Operations;
 use crate::volume::node::fault;
 use crate::volume::node::mounts::{self, OnNode};
 use crate::volume::request::{Access, Stats};
 
-/// Total, used and available amounts; for a block device only the total is meaningful.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Amount {
-    /// The total amount.
-    pub total: u64,
-    /// The used amount.
-    pub used: u64,
-    /// The amount that is available to an ordinary user.
-    pub available: u64,
-}
-
 /// The usage of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// In bytes.
+    /// In bytes; of a block device only the total is meaningful.
     pub bytes: Amount,
     /// In inodes; None for a block device and for file systems without a fixed number.
     pub inodes: Option<Amount>,
@@ -80,23 +71,13 @@ impl Operations {
             return Ok(Usage::lost(Reason::MountGone.into()));
         };
         match self.kernel.statfs(call, path) {
-            Ok(found) => Ok(Usage {
-                bytes: Amount {
-                    total: found.bytes_total,
-                    used: found.bytes_used,
-                    available: found.bytes_available,
-                },
+            Ok(statfs::Usage { bytes, inodes }) => Ok(Usage {
+                bytes,
                 // CephFS has no limit of its own, and counts more free ones than there are.
-                inodes: (found.inodes_total > 0 && found.inodes_available <= found.inodes_total).then_some(
-                    Amount {
-                        total: found.inodes_total,
-                        used: found.inodes_used,
-                        available: found.inodes_available,
-                    },
-                ),
+                inodes: Some(inodes).filter(|it| it.total > 0 && it.available <= it.total),
                 condition: self.find_fault(call, mount, read_only)?,
             }),
-            Err(error) if error.errno().is_some_and(crate::sys::mount::is_dead) => {
+            Err(error) if error.errno().is_some_and(is_dead) => {
                 log::warn!("volume {id}: {error}");
                 Ok(Usage::lost(Reason::MountDead.into()))
             }

@@ -13,7 +13,7 @@ use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 use crate::sys::file;
 use crate::volume::Operations;
-use crate::volume::node::mounts::{self, Mounted, OnNode};
+use crate::volume::node::mounts::{Mounted, OnNode};
 use crate::volume::node::record::{Made, NodeRecord, Use, UseKind};
 use crate::volume::request::{Access, NodeUnpublish, NodeUnstage};
 
@@ -64,7 +64,7 @@ impl Operations {
         }
         if let Some(at) = record.uses.iter().position(|it| it.is_staging() && it.path == path) {
             if record.access != Access::Block {
-                self.ensure_unbound(volume, &mounts::resolved(path)?)?;
+                self.ensure_unbound(volume, path)?;
             }
             clean_up(id, &record.uses.remove(at), &record.access);
         }
@@ -76,7 +76,7 @@ impl Operations {
     fn give_up_targets(&self, volume: &OnNode<'_>, record: &mut NodeRecord) -> Result<()> {
         let id = volume.id;
         for target in record.uses.iter().filter(|it| it.kind == UseKind::Target) {
-            match self.mounted_at(volume, &mounts::resolved(&target.path)?)? {
+            match self.mounted_at(volume, &target.path)? {
                 Mounted::Nothing | Mounted::Foreign { covers_ours: false, .. } => {}
                 Mounted::Ours { .. } | Mounted::Foreign { .. } => {
                     return Err(Error::precondition(format!(
@@ -101,7 +101,7 @@ impl Operations {
             return self.remove_unrecorded(volume, path, secrets).map(drop);
         };
         if let Some(target) = record.uses.iter_mut().find(|it| !it.is_staging() && it.path == path) {
-            self.ensure_unbound(volume, &mounts::resolved(path)?)?;
+            self.ensure_unbound(volume, path)?;
             if let Err(error) = remove_made(target, &record.access) {
                 // Data at the path does not keep the volume itself in use.
                 return match std::mem::replace(&mut target.left_behind, true) {
@@ -123,7 +123,7 @@ impl Operations {
         if volume.attachment()?.is_none() || volume.predecessor.is_some() {
             return Ok(Vec::new());
         }
-        self.ensure_unbound(volume, &mounts::resolved(path)?)?;
+        self.ensure_unbound(volume, path)?;
         let real = self.real_mount(id)?;
         let mut left = self.mount_points(volume)?;
         left.retain(|at| *at != real);
@@ -192,10 +192,8 @@ impl Operations {
     /// outcome of its publishing may unpublish there, but need not. A target that cannot be looked at stays.
     fn drop_broken_off(&self, volume: &OnNode<'_>, record: &mut NodeRecord, is_kept: impl Fn(&Use) -> bool) {
         let id = volume.id;
-        let is_mounted = |target: &Use| {
-            let mounted = mounts::resolved(&target.path).and_then(|path| self.mounted_at(volume, &path));
-            !matches!(mounted, Ok(Mounted::Nothing))
-        };
+        let is_mounted =
+            |target: &Use| !matches!(self.mounted_at(volume, &target.path), Ok(Mounted::Nothing));
         let (kept, broken_off): (Vec<_>, Vec<_>) =
             std::mem::take(&mut record.uses).into_iter().partition(|it| {
                 let is_of_stage = matches!(it.kind, UseKind::Staging | UseKind::Target);

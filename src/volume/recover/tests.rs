@@ -68,7 +68,7 @@ impl Scene {
     /// A deletion that a daemon had begun when it died.
     fn interrupted(&self, of: Deleting) -> BegunDeletion {
         let deletion = BegunDeletion::now(of);
-        self.operations.journal.write(&[deletion.to_change().unwrap()]).unwrap();
+        self.operations.journal.write(&[deletion.to_change()]).unwrap();
         deletion
     }
 

@@ -9,31 +9,23 @@ request! {
     /// Make a volume, or find the one that this request made before.
     CreateVolume {
         /// The name that identifies a repeated request.
-        name: String,
+        name: String => name("name"),
         /// The requested size.
-        size: SizeRange,
+        size: SizeRange => size(),
         /// Every way in which the volume is to be used; at least one.
-        capabilities: Vec<Capability>,
+        capabilities: Vec<Capability> => capabilities(),
         /// Backend-specific settings.
-        parameters: Map,
+        parameters: Map => map("parameters"),
         /// Backend-specific settings that may be changed later.
-        mutable_parameters: Map,
+        mutable_parameters: Map => map("mutable_parameters"),
         /// Credentials.
-        secrets: Secrets,
+        secrets: Secrets => secrets("secrets"),
         /// The source to copy, if any.
-        source: Option<Source>,
+        source: Option<Source> => source(),
         /// Where the volume must be reachable.
-        topology: TopologyRequirement,
+        topology: TopologyRequirement => topology(),
     } check |it| {
-        validate::name("name", &it.name)?;
-        validate::capabilities(&it.capabilities)?;
-        validate::size(&it.size)?;
-        validate::map("parameters", &it.parameters)?;
-        validate::map("mutable_parameters", &it.mutable_parameters)?;
         validate::one_file_system(&it.capabilities, &it.parameters)?;
-        validate::secrets("secrets", &it.secrets)?;
-        validate::source(it.source.as_ref())?;
-        validate::topology(&it.topology)?;
     }
 }
 
@@ -41,14 +33,11 @@ request! {
     /// Find a volume, or a snapshot of it, by name.
     FindNamed {
         /// The name of a volume, or its ID; for a snapshot `VOLUME@NAME`, or its ID.
-        text: String,
+        text: String => name("text"),
         /// Whether a snapshot is meant.
         is_snapshot: bool,
         /// Where the volume is.
-        parameters: Map,
-    } check |it| {
-        validate::name("text", &it.text)?;
-        validate::map("parameters", &it.parameters)?;
+        parameters: Map => map("parameters"),
     }
 }
 
@@ -56,14 +45,11 @@ request! {
     /// Delete a volume; a volume that is gone counts as deleted.
     DeleteVolume {
         /// The volume.
-        volume: VolumeTarget,
+        volume: VolumeTarget => target("volume_id"),
         /// Whether its snapshots may outlive it, with the storage that they share with it.
         snapshots_may_outlive: bool,
         /// Credentials.
-        secrets: Secrets,
-    } check |it| {
-        validate::id("volume_id", &it.volume.text)?;
-        validate::secrets("secrets", &it.secrets)?;
+        secrets: Secrets => secrets("secrets"),
     }
 }
 
@@ -71,24 +57,19 @@ request! {
     /// Let a node use a volume.
     ControllerPublish {
         /// The volume.
-        volume: VolumeTarget,
+        volume: VolumeTarget => target("volume_id"),
         /// The node.
-        node_id: String,
+        node_id: String => node_id("node_id"),
         /// How the volume will be used.
-        capability: Capability,
+        capability: Capability => capability(),
         /// Whether the node may only read.
         read_only: bool,
         /// Credentials.
-        secrets: Secrets,
+        secrets: Secrets => secrets("secrets"),
         /// The volume context from the creation.
-        volume_context: Map,
+        volume_context: Map => map("volume_context"),
     } check |it| {
-        validate::id("volume_id", &it.volume.text)?;
-        validate::node_id("node_id", &it.node_id)?;
-        validate::capability(&it.capability)?;
         validate::writes_as_asked("readonly", &it.capability, it.read_only)?;
-        validate::secrets("secrets", &it.secrets)?;
-        validate::map("volume_context", &it.volume_context)?;
     }
 }
 
@@ -96,15 +77,11 @@ request! {
     /// Take a volume back from a node, or from all nodes.
     ControllerUnpublish {
         /// The volume.
-        volume: VolumeTarget,
+        volume: VolumeTarget => target("volume_id"),
         /// The node; empty for all.
-        node_id: String,
+        node_id: String => optional_node_id("node_id"),
         /// Credentials.
-        secrets: Secrets,
-    } check |it| {
-        validate::id("volume_id", &it.volume.text)?;
-        validate::optional_node_id("node_id", &it.node_id)?;
-        validate::secrets("secrets", &it.secrets)?;
+        secrets: Secrets => secrets("secrets"),
     }
 }
 
@@ -112,24 +89,17 @@ request! {
     /// Whether a volume can be used as described.
     Validate {
         /// The volume.
-        volume: VolumeTarget,
+        volume: VolumeTarget => target("volume_id"),
         /// Every way in which the volume is to be used; at least one.
-        capabilities: Vec<Capability>,
+        capabilities: Vec<Capability> => capabilities(),
         /// The volume context from the creation.
-        volume_context: Map,
+        volume_context: Map => map("volume_context"),
         /// The parameters of its creation.
-        parameters: Map,
+        parameters: Map => map("parameters"),
         /// The mutable parameters of its creation or of a later change.
-        mutable_parameters: Map,
+        mutable_parameters: Map => map("mutable_parameters"),
         /// Credentials.
-        secrets: Secrets,
-    } check |it| {
-        validate::id("volume_id", &it.volume.text)?;
-        validate::capabilities(&it.capabilities)?;
-        validate::map("volume_context", &it.volume_context)?;
-        validate::map("parameters", &it.parameters)?;
-        validate::map("mutable_parameters", &it.mutable_parameters)?;
-        validate::secrets("secrets", &it.secrets)?;
+        secrets: Secrets => secrets("secrets"),
     }
 }
 
@@ -139,9 +109,7 @@ request! {
         /// The most entries; zero is no limit.
         max_entries: usize,
         /// Where the previous page ended; empty for the first page.
-        token: String,
-    } check |it| {
-        validate::optional_text("starting_token", &it.token)?;
+        token: String => optional_text("starting_token"),
     }
 }
 
@@ -151,15 +119,11 @@ request! {
         /// The page.
         page: PageRequest,
         /// Only snapshots of this volume; empty for all.
-        source_volume_id: String,
+        source_volume_id: String => optional_text("source_volume_id"),
         /// Only this snapshot; empty for all.
-        snapshot_id: String,
+        snapshot_id: String => optional_text("snapshot_id"),
         /// Credentials.
-        secrets: Secrets,
-    } check |it| {
-        validate::optional_text("source_volume_id", &it.source_volume_id)?;
-        validate::optional_text("snapshot_id", &it.snapshot_id)?;
-        validate::secrets("secrets", &it.secrets)?;
+        secrets: Secrets => secrets("secrets"),
     }
 }
 
@@ -167,16 +131,13 @@ request! {
     /// How much room is left for new volumes.
     GetCapacity {
         /// Volumes used in these ways.
-        capabilities: Vec<Capability>,
+        capabilities: Vec<Capability> => any_capabilities(),
         /// Volumes with these settings.
-        parameters: Map,
+        parameters: Map => map("parameters"),
         /// Volumes reachable from here; None for anywhere.
-        topology: Option<Map>,
+        topology: Option<Map> => optional_map("accessible_topology"),
     } check |it| {
-        it.capabilities.iter().try_for_each(validate::capability)?;
-        validate::map("parameters", &it.parameters)?;
         validate::one_file_system(&it.capabilities, &it.parameters)?;
-        it.topology.as_ref().map_or(Ok(()), |segments| validate::map("accessible_topology", segments))?;
     }
 }
 
@@ -184,21 +145,15 @@ request! {
     /// Take a snapshot, or find the one that this request took before.
     CreateSnapshot {
         /// The volume to copy.
-        source_volume_id: String,
+        source_volume_id: String => id("source_volume_id"),
         /// The name that identifies a repeated request.
-        name: String,
+        name: String => name("name"),
         /// Backend-specific settings.
-        parameters: Map,
+        parameters: Map => map("parameters"),
         /// Credentials.
-        secrets: Secrets,
+        secrets: Secrets => secrets("secrets"),
         /// From where volumes made of it must be reachable.
-        topology: TopologyRequirement,
-    } check |it| {
-        validate::id("source_volume_id", &it.source_volume_id)?;
-        validate::name("name", &it.name)?;
-        validate::topology(&it.topology)?;
-        validate::map("parameters", &it.parameters)?;
-        validate::secrets("secrets", &it.secrets)?;
+        topology: TopologyRequirement => topology(),
     }
 }
 
@@ -206,12 +161,9 @@ request! {
     /// One snapshot by its ID: to delete it or to look at it.
     SnapshotById {
         /// The snapshot.
-        snapshot: SnapshotTarget,
+        snapshot: SnapshotTarget => target("snapshot_id"),
         /// Credentials.
-        secrets: Secrets,
-    } check |it| {
-        validate::id("snapshot_id", &it.snapshot.text)?;
-        validate::secrets("secrets", &it.secrets)?;
+        secrets: Secrets => secrets("secrets"),
     }
 }
 
@@ -219,18 +171,13 @@ request! {
     /// Make a volume larger.
     Expand {
         /// The volume.
-        volume: VolumeTarget,
+        volume: VolumeTarget => target("volume_id"),
         /// The requested size.
-        size: SizeRange,
+        size: SizeRange => wanted_size(),
         /// How the volume is used, if known.
-        capability: Option<Capability>,
+        capability: Option<Capability> => optional_capability(),
         /// Credentials.
-        secrets: Secrets,
-    } check |it| {
-        validate::id("volume_id", &it.volume.text)?;
-        validate::wanted_size(&it.size)?;
-        it.capability.as_ref().map_or(Ok(()), validate::capability)?;
-        validate::secrets("secrets", &it.secrets)?;
+        secrets: Secrets => secrets("secrets"),
     }
 }
 
@@ -238,12 +185,9 @@ request! {
     /// One volume, as the controller sees it.
     GetVolume {
         /// The volume.
-        volume: VolumeTarget,
+        volume: VolumeTarget => target("volume_id"),
         /// Credentials.
-        secrets: Secrets,
-    } check |it| {
-        validate::id("volume_id", &it.volume.text)?;
-        validate::secrets("secrets", &it.secrets)?;
+        secrets: Secrets => secrets("secrets"),
     }
 }
 
@@ -253,9 +197,7 @@ request! {
         /// The page.
         page: PageRequest,
         /// Credentials.
-        secrets: Secrets,
-    } check |it| {
-        validate::secrets("secrets", &it.secrets)?;
+        secrets: Secrets => secrets("secrets"),
     }
 }
 
@@ -263,14 +205,10 @@ request! {
     /// Change settings of a volume.
     Modify {
         /// The volume.
-        volume: VolumeTarget,
+        volume: VolumeTarget => target("volume_id"),
         /// The new settings.
-        mutable_parameters: Map,
+        mutable_parameters: Map => map("mutable_parameters"),
         /// Credentials.
-        secrets: Secrets,
-    } check |it| {
-        validate::id("volume_id", &it.volume.text)?;
-        validate::map("mutable_parameters", &it.mutable_parameters)?;
-        validate::secrets("secrets", &it.secrets)?;
+        secrets: Secrets => secrets("secrets"),
     }
 }

@@ -9,9 +9,14 @@ pub use crate::csi::{
     Access, Capability, FS_TYPE, Map, Mode, NOT_YET, ROLE_KEY, SizeRange, Source, TopologyRequirement,
 };
 
-/// Declares a request: a struct whose `checked` runs its checks and returns it.
+/// Declares a request: a struct whose `checked` runs its checks and returns it. `=> map("parameters")` after
+/// a field checks it by [`validate::map`], which names it so. What concerns several fields is checked last.
 macro_rules! request {
-    ($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident: $type:ty,)* } check |$it:ident| $checks:block) => {
+    (
+        $(#[$doc:meta])* $name:ident {
+            $($(#[$fdoc:meta])* $field:ident: $type:ty $(=> $check:ident($($named:literal)?))?,)*
+        } $(check |$it:ident| $checks:block)?
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq)]
         pub struct $name { $($(#[$fdoc])* pub $field: $type,)* }
@@ -20,8 +25,11 @@ macro_rules! request {
             /// The request if every field is present, well-formed and within the specification's limits; else
             /// the first field that is not, by name.
             pub fn checked(self) -> Result<Self> {
-                let $it = &self;
-                $checks
+                $($(validate::$check($($named,)? &self.$field)?;)?)*
+                $(
+                    let $it = &self;
+                    $checks
+                )?
                 Ok(self)
             }
         }

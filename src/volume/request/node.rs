@@ -9,26 +9,19 @@ request! {
     /// Make a volume ready on this node.
     NodeStage {
         /// The volume.
-        volume: VolumeTarget,
+        volume: VolumeTarget => target("volume_id"),
         /// The publish context from the controller.
-        publish_context: Map,
+        publish_context: Map => map("publish_context"),
         /// Where the volume is to be mounted once for all its users.
-        staging_path: String,
+        staging_path: String => path("staging_target_path"),
         /// How the volume will be used.
-        capability: Capability,
+        capability: Capability => capability(),
         /// The group that is to write to the volume.
         mount_group: Option<u32>,
         /// Credentials.
-        secrets: Secrets,
+        secrets: Secrets => secrets("secrets"),
         /// The volume context from the creation.
-        volume_context: Map,
-    } check |it| {
-        validate::id("volume_id", &it.volume.text)?;
-        validate::path("staging_target_path", &it.staging_path)?;
-        validate::capability(&it.capability)?;
-        validate::map("publish_context", &it.publish_context)?;
-        validate::map("volume_context", &it.volume_context)?;
-        validate::secrets("secrets", &it.secrets)?;
+        volume_context: Map => map("volume_context"),
     }
 }
 
@@ -36,12 +29,9 @@ request! {
     /// Undo a stage.
     NodeUnstage {
         /// The volume.
-        volume: VolumeTarget,
+        volume: VolumeTarget => target("volume_id"),
         /// Where it was staged.
-        staging_path: String,
-    } check |it| {
-        validate::id("volume_id", &it.volume.text)?;
-        validate::path("staging_target_path", &it.staging_path)?;
+        staging_path: String => path("staging_target_path"),
     }
 }
 
@@ -49,33 +39,26 @@ request! {
     /// Give a staged volume to a consumer, at a path of its own.
     NodePublish {
         /// The volume.
-        volume: VolumeTarget,
+        volume: VolumeTarget => target("volume_id"),
         /// The publish context from the controller.
-        publish_context: Map,
+        publish_context: Map => map("publish_context"),
         /// Where it was staged.
-        staging_path: String,
+        staging_path: String => optional_path("staging_target_path"),
         /// The path for the consumer.
-        target_path: String,
+        target_path: String => path("target_path"),
         /// How the volume will be used.
-        capability: Capability,
+        capability: Capability => capability(),
         /// The group that is to write to the volume.
         mount_group: Option<u32>,
         /// Whether the consumer may only read.
         read_only: bool,
         /// Credentials.
-        secrets: Secrets,
+        secrets: Secrets => secrets("secrets"),
         /// The volume context from the creation.
-        volume_context: Map,
+        volume_context: Map => map("volume_context"),
     } check |it| {
-        validate::id("volume_id", &it.volume.text)?;
-        validate::path("target_path", &it.target_path)?;
-        validate::optional_path("staging_target_path", &it.staging_path)?;
         validate::apart(&it.staging_path, &it.target_path)?;
-        validate::capability(&it.capability)?;
         validate::writes_as_asked("readonly", &it.capability, it.read_only)?;
-        validate::map("publish_context", &it.publish_context)?;
-        validate::map("volume_context", &it.volume_context)?;
-        validate::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -83,30 +66,24 @@ request! {
     /// Publish a volume to a consumer without a stage: for an orchestrator without staging, or the operator.
     NodePublishUnstaged {
         /// The volume.
-        volume: VolumeTarget,
+        volume: VolumeTarget => target("volume_id"),
         /// The publish context from the controller.
-        publish_context: Map,
+        publish_context: Map => map("publish_context"),
         /// The path for the consumer.
-        target_path: String,
+        target_path: String => path("target_path"),
         /// How the volume will be used.
-        capability: Capability,
+        capability: Capability => capability(),
         /// Whether the consumer may only read.
         read_only: bool,
         /// Credentials.
-        secrets: Secrets,
+        secrets: Secrets => secrets("secrets"),
         /// The volume context from the creation.
-        volume_context: Map,
+        volume_context: Map => map("volume_context"),
         /// The operator of this node asks: no controller publishes the volume, and a single-node mode may
         /// have several targets, as configured.
         by_operator: bool,
     } check |it| {
-        validate::id("volume_id", &it.volume.text)?;
-        validate::path("target_path", &it.target_path)?;
-        validate::capability(&it.capability)?;
         validate::writes_as_asked("readonly", &it.capability, it.read_only)?;
-        validate::map("publish_context", &it.publish_context)?;
-        validate::map("volume_context", &it.volume_context)?;
-        validate::secrets("secrets", &it.secrets)?;
     }
 }
 
@@ -114,15 +91,11 @@ request! {
     /// Take a volume back from a consumer.
     NodeUnpublish {
         /// The volume.
-        volume: VolumeTarget,
+        volume: VolumeTarget => target("volume_id"),
         /// The path of the consumer.
-        target_path: String,
+        target_path: String => path("target_path"),
         /// Credentials.
-        secrets: Secrets,
-    } check |it| {
-        validate::id("volume_id", &it.volume.text)?;
-        validate::path("target_path", &it.target_path)?;
-        validate::secrets("secrets", &it.secrets)?;
+        secrets: Secrets => secrets("secrets"),
     }
 }
 
@@ -130,12 +103,9 @@ request! {
     /// How full a volume is and how it is doing.
     Stats {
         /// The volume.
-        volume: VolumeTarget,
+        volume: VolumeTarget => target("volume_id"),
         /// A path it is staged or published at.
-        volume_path: String,
-    } check |it| {
-        validate::id("volume_id", &it.volume.text)?;
-        validate::known_path("volume_path", &it.volume_path)?;
+        volume_path: String => known_path("volume_path"),
     }
 }
 
@@ -143,18 +113,11 @@ request! {
     /// The health of a volume on this node.
     NodeVolumeHealth {
         /// The volume.
-        volume: VolumeTarget,
+        volume: VolumeTarget => target("volume_id"),
         /// Where it is published, or was to be; may be empty.
-        publish_path: String,
+        publish_path: String => optional_known_path("volume_publish_path"),
         /// Where it is staged, or was to be; may be empty.
-        staging_path: String,
-    } check |it| {
-        validate::id("volume_id", &it.volume.text)?;
-        for (field, path) in [("volume_publish_path", &it.publish_path), ("staging_target_path", &it.staging_path)] {
-            if !path.is_empty() {
-                validate::known_path(field, path)?;
-            }
-        }
+        staging_path: String => optional_known_path("staging_target_path"),
     }
 }
 
@@ -162,17 +125,12 @@ request! {
     /// Let the file system and the device on this node follow a larger volume.
     NodeExpand {
         /// The volume.
-        volume: VolumeTarget,
+        volume: VolumeTarget => target("volume_id"),
         /// A path it is staged or published at.
-        volume_path: String,
+        volume_path: String => known_path("volume_path"),
         /// The least size of the device; zeros for the volume's present size.
-        size: SizeRange,
+        size: SizeRange => size(),
         /// How the volume is used, if known.
-        capability: Option<Capability>,
-    } check |it| {
-        validate::id("volume_id", &it.volume.text)?;
-        validate::known_path("volume_path", &it.volume_path)?;
-        validate::size(&it.size)?;
-        it.capability.as_ref().map_or(Ok(()), validate::capability)?;
+        capability: Option<Capability> => optional_capability(),
     }
 }

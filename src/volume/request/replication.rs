@@ -32,16 +32,13 @@ request! {
     /// A request about the replication of a volume.
     ReplicationRequest {
         /// The volume.
-        volume: VolumeTarget,
+        volume: VolumeTarget => target("volume_id"),
         /// Act regardless of the state of the other side, and of users.
         force: bool,
         /// The settings.
         parameters: ReplicationParameters,
         /// Credentials.
-        secrets: Secrets,
-    } check |it| {
-        validate::id("volume_id", &it.volume.text)?;
-        validate::secrets("secrets", &it.secrets)?;
+        secrets: Secrets => secrets("secrets"),
     }
 }
 

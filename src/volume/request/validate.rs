@@ -6,6 +6,7 @@ use std::path::{Component, Path};
 use crate::csi::{FS_TYPE, is_file_system};
 use crate::error::{Error, Result};
 use crate::secrets::Secrets;
+use crate::volume::Target;
 use crate::volume::request::{Access, Capability, Map, SizeRange, Source, TopologyRequirement};
 
 /// The limit of strings in bytes, unless the specification says otherwise.
@@ -51,6 +52,11 @@ pub fn id(field: &str, text: &str) -> Result<()> {
     optional_text(field, text)
 }
 
+/// A required ID, of an object that was looked up by it.
+pub fn target<I>(field: &str, target: &Target<I>) -> Result<()> {
+    id(field, &target.text)
+}
+
 /// A string that may be empty.
 pub fn optional_text(field: &str, text: &str) -> Result<()> {
     text_within(field, text, MAX_TEXT)
@@ -76,6 +82,11 @@ pub fn map(field: &str, pairs: &Map) -> Result<()> {
         return Err(too_long(field, length, MAX_MAP));
     }
     Ok(())
+}
+
+/// A map that may be left out.
+pub fn optional_map(field: &str, pairs: &Option<Map>) -> Result<()> {
+    pairs.as_ref().map_or(Ok(()), |pairs| map(field, pairs))
 }
 
 /// Secrets: within the limit of a map. Their content is never part of a message.
@@ -114,6 +125,11 @@ pub fn known_path(field: &str, text: &str) -> Result<()> {
         return Err(missing(field));
     }
     text_within(field, text, MAX_PATH - 1)
+}
+
+/// The same for a path that may be left out.
+pub fn optional_known_path(field: &str, text: &str) -> Result<()> {
+    if text.is_empty() { Ok(()) } else { known_path(field, text) }
 }
 
 /// A target that is neither the staging path nor below it: it would be taken for the staging path, or be made
@@ -161,7 +177,17 @@ pub fn capabilities(all: &[Capability]) -> Result<()> {
     if all.is_empty() {
         return Err(missing("volume_capabilities"));
     }
+    any_capabilities(all)
+}
+
+/// Capabilities, perhaps none: each well-formed.
+pub fn any_capabilities(all: &[Capability]) -> Result<()> {
     all.iter().try_for_each(capability)
+}
+
+/// A capability that may be left out.
+pub fn optional_capability(one: &Option<Capability>) -> Result<()> {
+    one.as_ref().map_or(Ok(()), capability)
 }
 
 /// One capability: file system and flags within their limits, and no contradiction about writing.
@@ -214,7 +240,7 @@ pub fn one_file_system(capabilities: &[Capability], parameters: &Map) -> Result<
 }
 
 /// A content source: its ID present and not too long.
-pub fn source(source: Option<&Source>) -> Result<()> {
+pub fn source(source: &Option<Source>) -> Result<()> {
     match source {
         None => Ok(()),
         Some(Source::Snapshot(snapshot)) => id("volume_content_source.snapshot.snapshot_id", snapshot),

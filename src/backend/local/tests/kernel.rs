@@ -13,7 +13,14 @@ use crate::sys::scratch::{in_private_mounts, mkfs};
 struct InPlace;
 
 impl Helper for InPlace {
-    fn ask(&self, _: &Call, _: &str, _: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
+    fn ask(
+        &self,
+        _: &Call,
+        _: &str,
+        _: Class,
+        request: &[u8],
+        _: Option<&Arc<File>>,
+    ) -> Result<Vec<u8>, CommandError> {
         Ok(handle(request))
     }
 }

@@ -22,7 +22,6 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use super::Local;
-use super::loops::Loops;
 use crate::backend::{
     Backend, Deleted, Deletion, NewSnapshot, NewVolume, NodeDriver, Origin, PlacementRequest, Publisher,
     Reason, Served, Service, Snapshot, Volume, Volumes,
@@ -31,12 +30,13 @@ use crate::csi::{Access, Capability, Map, Mode, SizeRange, Source};
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{VolumeId, snapshot_key, volume_object};
+use crate::kernel::Loops;
 use crate::node_name::NodeName;
 use crate::secrets::Secrets;
 use crate::sys::flock::FileLock;
 use crate::sys::holders::Holder;
 use crate::sys::loopdev::{Detached, LoopDevice};
-use crate::sys::statfs::Usage;
+use crate::sys::statfs::{Amount, Usage};
 
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const NODE: &str = "node7";
@@ -82,9 +82,8 @@ impl Loops for FakeLoops {
     fn space(&self, _call: &Call, _path: &Path) -> Result<Usage> {
         self.is_asked.store(true, Ordering::SeqCst);
         let space = *self.space.lock();
-        let (bytes_total, bytes_available) = space.ok_or_else(|| Error::internal("it fails"))?;
-        let (bytes_used, inodes_total, inodes_available, inodes_used) = (0, 0, 0, 0);
-        Ok(Usage { bytes_total, bytes_available, bytes_used, inodes_total, inodes_available, inodes_used })
+        let (total, available) = space.ok_or_else(|| Error::internal("it fails"))?;
+        Ok(Usage { bytes: Amount { total, available, used: 0 }, ..Usage::default() })
     }
 
     fn find(&self, image: &Path) -> Result<Option<LoopDevice>> {

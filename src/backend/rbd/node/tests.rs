@@ -103,7 +103,7 @@ impl Node {
             "monitors": monitors, "user": "csi", "key": "AQBkey==", "options": options, "pool": "vms", "namespace": "n1",
             "name": "web", "image_id": "1081c73c7e97", "fsid": Value::Null, "read_only": false, "former": [],
         });
-        let reply = json!({"Failed": {"action": "map it", "errno": errno, "text": ""}}).to_string();
+        let reply = json!({"Err": {"action": "map it", "errno": errno, "text": ""}}).to_string();
         self.helper.expect(in_order(&image), reply);
     }
 }
@@ -134,7 +134,7 @@ fn in_order(image: &Value) -> Vec<u8> {
         "former",
     ]
     .map(|field| format!("\"{field}\":{}", image[field]));
-    format!("{{\"Rbd\":{{\"Map\":{{\"image\":{{{}}}}}}}}}", fields.join(",")).into_bytes()
+    format!("{{\"MapRbd\":{{\"image\":{{{}}}}}}}", fields.join(",")).into_bytes()
 }
 
 /// A cluster with one monitor for each of these addresses of version 1; all offer version 2.

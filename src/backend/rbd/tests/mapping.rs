@@ -1,7 +1,7 @@
 //! A node that maps images for writing, while controllers give them to other nodes. Directories that look
 //! like sysfs play the part of the kernel.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -59,30 +59,37 @@ impl FakeKernel {
         if !read_only {
             self.cluster.watch(&self.cluster.at(), &text("name"), &address);
         }
-        json!({"Rbd": {"Mapped": {
+        json!({"Ok": {
             "number": number, "pool": text("pool"), "namespace": "", "name": text("name"), "fsid": "",
             "image_id": text("image_id"), "snapshot": "-", "client": format!("client{number}"), "address": address,
             "monitors": ["10.0.0.1:6789"], "has_own_client": has_own_client, "read_only": read_only,
-        }}})
+        }})
     }
 
     fn unmap(&self, image: &Value) -> Value {
         let device = self.sysfs.join(format!("bus/rbd/devices/{}", image["number"]));
         fs::remove_dir_all(device).unwrap();
         self.cluster.unwatch(image["address"].as_str().unwrap());
-        json!({"Rbd": {"Unmapped": "Done"}})
+        json!({"Ok": "Done"})
     }
 }
 
 impl Helper for FakeKernel {
-    fn ask(&self, _: &Call, _: &str, _: Class, request: &[u8]) -> Result<Vec<u8>, CommandError> {
+    fn ask(
+        &self,
+        _: &Call,
+        _: &str,
+        _: Class,
+        request: &[u8],
+        _: Option<&Arc<File>>,
+    ) -> Result<Vec<u8>, CommandError> {
         if self.cluster.is_dead() {
             return Err(Why::NotFound { tool: Tool::Rbd, searched: Vec::new() }.of("rbd"));
         }
         let request: Value = serde_json::from_slice(request).unwrap();
-        let reply = match &request["Rbd"] {
-            asked if asked["Map"].is_object() => self.map(&asked["Map"]["image"]),
-            asked => self.unmap(&asked["Unmap"]["image"]),
+        let reply = match &request["MapRbd"]["image"] {
+            Value::Null => self.unmap(&request["UnmapRbd"]["image"]),
+            image => self.map(image),
         };
         Ok(reply.to_string().into_bytes())
     }

@@ -33,9 +33,8 @@ fn what_a_command_or_a_helper_leaves_running_holds_its_lock() {
         let cmd = stubs.cmd(Class::Change, "sleep 1000 & echo $!").keeping_open(lock.file());
         stubs.processes.run(&call, &cmd).unwrap().stdout
     };
-    let ask = |lock: &ByteLock| {
-        stubs.processes.ask_holding(&call, ("map", Class::Change), b"", lock.file()).unwrap()
-    };
+    let ask =
+        |lock: &ByteLock| stubs.processes.ask(&call, "map", Class::Change, b"", Some(lock.file())).unwrap();
     for start in [&run as &dyn Fn(&ByteLock) -> Vec<u8>, &ask] {
         let lock = ByteLock::try_take(open(), 8).unwrap().unwrap();
         let pid = String::from_utf8(start(&lock)).unwrap();

@@ -55,12 +55,12 @@ fn a_device_that_has_lost_its_process_gets_another() {
 
 /// The helper's next requests ask for the device's claim, and then for the processes that have it open.
 fn expect_looks(node: &Node, claimed: bool, openers: Option<&str>) {
-    let reply = format!(r#"{{"Claimed":{claimed}}}"#);
+    let reply = format!(r#"{{"Ok":{claimed}}}"#);
     node.helper
         .expect(br#"{"IsClaimed":{"device":{"Unix":[47,100,101,118,47,110,98,100,50]}}}"#.as_slice(), reply);
     if let Some(openers) = openers {
         let question = br#"{"Openers":{"device":{"major":43,"minor":0}}}"#;
-        node.helper.expect(question.as_slice(), format!(r#"{{"Openers":{openers}}}"#));
+        node.helper.expect(question.as_slice(), format!(r#"{{"Ok":{openers}}}"#));
     }
 }
 
