@@ -63,10 +63,10 @@ fn refuse_writer(found: &Found, wanted: &NodePublication) -> Result<()> {
 /// Publishes the volume, or finds it published. Files have one server, so the lock alone tells the writers
 /// apart.
 pub(crate) fn publish(fs: &Fs<'_>, id: &VolumeId, mut wanted: NodePublication) -> Result<PublishContext> {
-    let (path, call) = (fs.path(&id.object), while_client_waits(fs.call));
+    let path = fs.path(&id.object);
     let found = existing(fs, id)?;
     refuse_writer(&found, &wanted)?;
-    let locks = fs.context.objects.locks(&call, &fs.registry);
+    let locks = fs.context.objects.locks(fs.call, &fs.registry);
     let target = LockTarget::Subvolume(&path);
     let others = Request { locks: &*locks, target, volume: id, wanted: &wanted }.admitting_locks()?;
     let of_node: Vec<&PublicationLock> =
@@ -76,8 +76,9 @@ pub(crate) fn publish(fs: &Fs<'_>, id: &VolumeId, mut wanted: NodePublication) -
     let is_enough = |lock: &&PublicationLock| by == PublishedBy::Node || lock.publication.by == by;
     if !of_node.iter().any(is_enough) {
         shut_out_ended(fs, &id.object, &found)?;
-        let request = Request { locks: &*locks, target, volume: id, wanted: &wanted };
-        request.lock(Stage::Given)?;
+        let call = while_client_waits(fs.call);
+        let taking = fs.context.objects.locks(&call, &fs.registry);
+        Request { locks: &*taking, target, volume: id, wanted: &wanted }.lock(Stage::Given)?;
         // From now on the volume cannot be deleted. It may have been a moment before.
         if find(fs, id)?.is_none() {
             locks.remove_lockable(target)?;
@@ -86,6 +87,7 @@ pub(crate) fn publish(fs: &Fs<'_>, id: &VolumeId, mut wanted: NodePublication) -
         }
         // A writer beside readers shares the lock with them: of two writers, the later one sees the other.
         if wanted.mode.is_multi_node() {
+            let request = Request { locks: &*locks, target, volume: id, wanted: &wanted };
             request.admitting_locks().map(drop).or_else(|refusal| {
                 request.release(Stage::Given)?;
                 Err(refusal)

@@ -311,8 +311,38 @@ impl Monitors for FakeFs {
 }
 
 impl BindLocks for FakeFs {
-    fn locks<'a>(&'a self, _: &'a Call, _: &'a PoolRef) -> Box<dyn LockTool + 'a> {
-        Box::new(self.clone())
+    fn locks<'a>(&'a self, call: &'a Call, _: &'a PoolRef) -> Box<dyn LockTool + 'a> {
+        Box::new(OfCall { fs: self, call })
+    }
+}
+
+/// The locks, within a call.
+struct OfCall<'a> {
+    fs: &'a FakeFs,
+    call: &'a Call,
+}
+
+impl OfCall<'_> {
+    fn begin(&self) -> Result<&FakeFs> {
+        if self.call.may_begin() { Ok(self.fs) } else { Err(Error::timeout("it may not be begun any more")) }
+    }
+}
+
+impl LockTool for OfCall<'_> {
+    fn lock(&self, target: LockTarget<'_>, request: &LockRequest) -> Result<Locked> {
+        self.begin()?.lock(target, request)
+    }
+
+    fn lock_state(&self, target: LockTarget<'_>) -> Result<LockState> {
+        self.begin()?.lock_state(target)
+    }
+
+    fn unlock(&self, target: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
+        self.begin()?.unlock(target, holder)
+    }
+
+    fn remove_lockable(&self, target: LockTarget<'_>) -> Result<()> {
+        self.begin()?.remove_lockable(target)
     }
 }
 

@@ -1,8 +1,11 @@
 //! Clients that have a volume mounted when it is deleted, or when its publication ends.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::copies::make;
 use super::shares::{reader, sharing, with_snapshot};
 use super::*;
+use crate::dispatch::Call;
 
 const LOST: (u64, &str) = (41, "cephlet/n1");
 const OTHER: (u64, &str) = (42, "cephlet/n2");
@@ -12,15 +15,14 @@ pub(super) fn unpublish(context: &Context, id: &VolumeId, node: &str) -> Result<
     context.unpublish(&call(), id, Some(node), &Secrets::default())
 }
 
+/// A publication by which the node writes, beside others as the mode says.
+fn writer(node: &str, mode: Mode) -> Publication {
+    Publication { node: node.into(), capability: Capability { mode, ..capability() }, read_only: false }
+}
+
 /// The same for any number of nodes that write.
 fn share(context: &Context, id: &VolumeId, node: &str) -> Result<Map> {
-    let capability = Capability { mode: Mode::MultiNodeMultiWriter, ..capability() };
-    context.publish(
-        &call(),
-        id,
-        &Publication { node: node.into(), capability, read_only: false },
-        &Secrets::default(),
-    )
+    context.publish(&call(), id, &writer(node, Mode::MultiNodeMultiWriter), &Secrets::default())
 }
 
 #[test]
@@ -62,6 +64,32 @@ fn the_clients_of_a_source_are_no_matter_to_a_volume_that_shares_its_snapshot() 
     assert_eq!(unpublish(&ours, &shared, "n2").unwrap(), Unpublished::Done);
     assert_eq!(delete(&ours, &shared).unwrap(), Deleted::Gone);
     assert_eq!(cluster.clients(), [41, 43], "UNSAFE: a client of the source was shut out");
+}
+
+#[test]
+fn a_second_writer_is_refused_and_keeps_nothing_even_if_its_client_has_given_up() {
+    let alone = Mode::MultiNodeSingleWriter;
+    for step in 1..STEPS {
+        let cluster = FakeFs::default();
+        let (ours, theirs) = (controller(&cluster, ONE), controller(&cluster, TWO));
+        let id = create(&ours, "a", 8).unwrap().id;
+        let has_given_up = Arc::new(AtomicBool::new(false));
+        cluster.before_step(step, {
+            let (id, has_given_up) = (id.clone(), Arc::clone(&has_given_up));
+            move || {
+                let _ = theirs.publish(&call(), &id, &writer("n2", alone), &Secrets::default());
+                has_given_up.store(true, Ordering::Relaxed);
+            }
+        });
+        let gone = Arc::clone(&has_given_up);
+        let call = Call::new("test", move || gone.load(Ordering::Relaxed));
+        let published = ours.publish(&call, &id, &writer("n1", alone), &Secrets::default());
+        if !has_given_up.load(Ordering::Relaxed) {
+            return assert!(published.is_ok() && step > 1, "{published:?}");
+        }
+        let _ = unpublish(&ours, &id, if published.is_ok() { "n1" } else { "n2" });
+        publish(&ours, &id, "n3").unwrap_or_else(|refusal| panic!("before step {step}: {refusal}"));
+    }
 }
 
 #[test]
