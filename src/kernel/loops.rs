@@ -227,7 +227,7 @@ fn explain_attach(error: Error) -> Error {
             error.with_kind(Kind::Unavailable).hint(why)
         }
         Some(libc::EBUSY) => error.with_kind(Kind::Unavailable).hint(
-            "it is attached to a loop device that is detached as soon as nobody has it open (`losetup -j IMAGE` \
+            "it is attached to a loop device that is detached as soon as no process has it open (`losetup -j IMAGE` \
              shows it, `fuser -v DEVICE` who does), or others take every free device: try again",
         ),
         Some(libc::EROFS) => error.with_kind(Kind::Precondition).hint(

@@ -224,7 +224,8 @@ fn comments_fit_into_a_line() {
 ///   Docker Swarm.
 /// - 37 530: copies that a manager has lost are begun again, and found.
 /// - 37 800: what a review of the whole has found.
-const BUDGET: usize = 37_800;
+/// - 36 650: layers with one caller and types that only carried values on are gone.
+const BUDGET: usize = 36_650;
 
 #[test]
 fn the_product_stays_within_its_budget() {

@@ -1,6 +1,8 @@
 //! A cluster with a file system in memory. It carries out the manager's commands, keeps locks and indexes,
 //! and can end the controller before or after any step.
 
+mod locks;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -9,9 +11,7 @@ use serde_json::{Value, json};
 
 use super::disk::Disk;
 use super::servers::Servers;
-use crate::backend::ceph::locks::{
-    BindLocks, LockHolder, LockRequest, LockState, LockTarget, LockTool, Locked,
-};
+use crate::backend::ceph::locks::LockHolder;
 use crate::backend::ceph::monitor::fake::text;
 use crate::backend::ceph::monitor::{Asker, Command, Monitors};
 use crate::backend::ceph::objects::{BindObjects, IndexTool, ObjectTool};
@@ -310,42 +310,6 @@ impl Monitors for FakeFs {
     }
 }
 
-impl BindLocks for FakeFs {
-    fn locks<'a>(&'a self, call: &'a Call, _: &'a PoolRef) -> Box<dyn LockTool + 'a> {
-        Box::new(OfCall { fs: self, call })
-    }
-}
-
-/// The locks, within a call.
-struct OfCall<'a> {
-    fs: &'a FakeFs,
-    call: &'a Call,
-}
-
-impl OfCall<'_> {
-    fn begin(&self) -> Result<&FakeFs> {
-        if self.call.may_begin() { Ok(self.fs) } else { Err(Error::timeout("it may not be begun any more")) }
-    }
-}
-
-impl LockTool for OfCall<'_> {
-    fn lock(&self, target: LockTarget<'_>, request: &LockRequest) -> Result<Locked> {
-        self.begin()?.lock(target, request)
-    }
-
-    fn lock_state(&self, target: LockTarget<'_>) -> Result<LockState> {
-        self.begin()?.lock_state(target)
-    }
-
-    fn unlock(&self, target: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
-        self.begin()?.unlock(target, holder)
-    }
-
-    fn remove_lockable(&self, target: LockTarget<'_>) -> Result<()> {
-        self.begin()?.remove_lockable(target)
-    }
-}
-
 impl BindObjects for FakeFs {
     fn objects<'a>(&'a self, _: &'a Call, _: &'a PoolRef) -> Box<dyn ObjectTool + 'a> {
         Box::new(self.clone())
@@ -353,40 +317,6 @@ impl BindObjects for FakeFs {
 
     fn has_rados(&self) -> Result<()> {
         Ok(())
-    }
-}
-
-impl LockTool for FakeFs {
-    fn lock(&self, target: LockTarget<'_>, request: &LockRequest) -> Result<Locked> {
-        self.object(|state| {
-            state.count += 1;
-            let number = state.count;
-            let holders = state.locks.entry(target.object()).or_default();
-            if holders.iter().any(|it| request.shared.is_none() || it.shared != request.shared) {
-                return Locked::Held;
-            }
-            let LockRequest { cookie, description, shared, .. } = request.clone();
-            let (client, address) = (format!("client.{number}"), format!("10.0.0.1:0/{number}"));
-            holders.push(LockHolder { cookie, description, shared, client, address });
-            Locked::Now
-        })
-    }
-
-    fn lock_state(&self, target: LockTarget<'_>) -> Result<LockState> {
-        self.object(|state| {
-            let holders = state.locks.get(&target.object());
-            LockState { is_known: holders.is_some(), holders: holders.cloned().unwrap_or_default() }
-        })
-    }
-
-    fn unlock(&self, target: LockTarget<'_>, holder: &LockHolder) -> Result<()> {
-        self.object(|state| {
-            state.locks.entry(target.object()).or_default().retain(|it| it != holder);
-        })
-    }
-
-    fn remove_lockable(&self, target: LockTarget<'_>) -> Result<()> {
-        self.object(|state| drop(state.locks.remove(&target.object())))
     }
 }
 

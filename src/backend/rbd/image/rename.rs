@@ -30,7 +30,7 @@ pub(crate) fn find_by_own_name(pool: &Pool<'_>, name: &str) -> Result<Option<Ima
 /// no controller is renaming the image.
 fn settle(pool: &Pool<'_>, info: ImageInfo) -> Result<Option<ImageInfo>> {
     let timing = pool.timing();
-    let what = format!("certainty that nobody is renaming image {} ({})", info.name, info.id);
+    let what = format!("certainty that no controller is renaming image {} ({})", info.name, info.id);
     let has_own_name = pool.call.wait_for(what, timing.orphan_name_grace, timing.poll, || {
         if pool.info(ImageRef::Id(&info.id))?.is_some_and(|now| now.name == info.name) {
             return Ok(Some(true));
