@@ -228,7 +228,7 @@ fn explain_attach(error: Error) -> Error {
         }
         Some(libc::EBUSY) => error.with_kind(Kind::Unavailable).hint(
             "it is attached to a loop device that is detached as soon as no process has it open (`losetup -j IMAGE` \
-             shows it, `fuser -v DEVICE` who does), or others take every free device: try again",
+             shows the device, `fuser -v DEVICE` the processes), or others take every free device: try again",
         ),
         Some(libc::EROFS) => error.with_kind(Kind::Precondition).hint(
             "it is attached read-only or lies on a read-only file system: detach it, or use it read-only",

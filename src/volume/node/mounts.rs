@@ -238,6 +238,15 @@ impl Operations {
         Made { itself: true, parents }
     }
 
+    /// Enters what is made for a target into its record. A path that was left behind stays ours.
+    pub(crate) fn enter_what_is_made(&self, record: &mut NodeRecord, path: &str) {
+        if let Some(target) = record.uses.iter_mut().find(|it| !it.is_staging() && it.path == path)
+            && file::is_absent(Path::new(path))
+        {
+            target.made = self.what_is_made_for(path);
+        }
+    }
+
     /// Writes a volume's record; durable when Ok.
     pub(crate) fn write_record(&self, volume: &OnNode<'_>, record: NodeRecord) -> Result<()> {
         self.remember(volume.id, &record)?;

@@ -29,11 +29,13 @@ impl Operations {
         self.refuse_unseen(volume, path)?;
         let source = self.bind_source(volume, &record, read_only)?;
         let mode = request.capability.mode;
-        let made = self.what_is_made_for(path);
-        let wanted = Use { made, ..Use::new(UseKind::Target, &request.target_path, mode, read_only) };
+        let wanted = Use::new(UseKind::Target, &request.target_path, mode, read_only);
         let entry = add_target(id, &mut record, wanted, self.single_node_targets)?;
-        self.change_group(volume, &mut record, (request, entry), read_only)?;
+        let is_of_another_group = self.change_group(volume, &mut record, (request, entry), read_only)?;
         if entry == TargetEntry::New {
+            self.enter_what_is_made(&mut record, &request.target_path);
+        }
+        if entry == TargetEntry::New || is_of_another_group {
             self.write_record(volume, record.clone())?;
         }
         let bind = Bind { source: &source, target: path, access: &record.access, read_only };
@@ -85,14 +87,14 @@ impl Operations {
     }
 
     /// Gives the volume to the group of the request, if that is another one than the recorded one. No other
-    /// target may be in use with that.
+    /// target may be in use with that. Returns whether the record has changed.
     fn change_group(
         &self,
         volume: &OnNode<'_>,
         record: &mut NodeRecord,
         (request, entry): (&NodePublish, TargetEntry),
         read_only: bool,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let (before, group) = (record.mount_group, request.mount_group.filter(|_| !read_only));
         let others =
             record.targets().filter(|it| !it.left_behind && it.path != request.target_path).count() > 0;
@@ -102,11 +104,10 @@ impl Operations {
         };
         enter_group(volume.id, record, group, conflict)?;
         if record.mount_group == before {
-            return Ok(());
+            return Ok(false);
         }
         let root = self.root_settings(volume, &context_of(request, record))?;
-        self.own_root(volume, &root, group)?;
-        self.write_record(volume, record.clone())
+        self.own_root(volume, &root, group).map(|()| true)
     }
 
     /// The error for a volume without a record.
@@ -209,8 +210,7 @@ pub(crate) enum TargetEntry {
     Present,
 }
 
-/// Enters a target into the record, unless it is there. A path that was left behind is in use again, and
-/// stays ours.
+/// Enters a target into the record, unless it is there. A path that was left behind is in use again.
 pub(crate) fn add_target(
     id: &VolumeId,
     record: &mut NodeRecord,
@@ -234,8 +234,7 @@ pub(crate) fn add_target(
             staging.path, wanted.path
         )));
     }
-    let made = if wanted.made.itself { wanted.made } else { left_behind.unwrap_or_default() };
-    record.uses.push(Use { made, ..wanted });
+    record.uses.push(Use { made: left_behind.unwrap_or_default(), ..wanted });
     Ok(TargetEntry::New)
 }
 

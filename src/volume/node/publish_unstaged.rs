@@ -44,12 +44,12 @@ impl Operations {
         if request.by_operator {
             record.published = PublishedBy::Node;
         }
-        let target = Use { made: self.what_is_made_for(&request.target_path), ..target_of(request) };
-        let entry = enter_target(id, &mut record, (target, request), &fs_type, self.single_node_targets)?;
+        let entry = enter_target(id, &mut record, request, &fs_type, self.single_node_targets)?;
         if self.remove_lost(volume, &context)? {
             record.forget_formatting();
         }
         if entry == TargetEntry::New {
+            self.enter_what_is_made(&mut record, &request.target_path);
             self.write_record(volume, record)?;
         }
         let published = self.publish_recorded(volume, request, (&context, &root));
@@ -167,10 +167,11 @@ impl Operations {
 fn enter_target(
     id: &VolumeId,
     record: &mut NodeRecord,
-    (target, request): (Use, &NodePublishUnstaged),
+    request: &NodePublishUnstaged,
     fs_type: &str,
     configured: SingleNodeTargets,
 ) -> Result<TargetEntry> {
+    let target = target_of(request);
     let read_only = target.read_only;
     let entry = add_target(id, record, target, configured)?;
     let conflict = match entry {
@@ -251,10 +252,7 @@ mod tests {
             mount_group: None,
             unknown: Unknown::new(),
         };
-        let mut enter = |request| {
-            let target = (target_of(request), request);
-            enter_target(&id, &mut record, target, "ext4", SingleNodeTargets::Lenient)
-        };
+        let mut enter = |request| enter_target(&id, &mut record, request, "ext4", SingleNodeTargets::Lenient);
         enter(first).expect("the first one");
         enter(second).map_err(|error| error.kind())
     }

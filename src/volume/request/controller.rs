@@ -10,10 +10,10 @@ request! {
     CreateVolume {
         /// The name that identifies a repeated request.
         name: String => name("name"),
-        /// The requested size.
-        size: SizeRange => size(),
         /// Every way in which the volume is to be used; at least one.
         capabilities: Vec<Capability> => capabilities(),
+        /// The requested size.
+        size: SizeRange => size(),
         /// Backend-specific settings.
         parameters: Map => map("parameters"),
         /// Backend-specific settings that may be changed later.
