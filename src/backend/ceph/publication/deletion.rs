@@ -25,7 +25,7 @@ const KIND: &str = "deletion";
 #[derive(Serialize, Deserialize)]
 struct Deletion {
     /// The tag of the controller.
-    #[serde(default)]
+    #[serde(rename = "controller", default)]
     controller: String,
 }
 
@@ -157,4 +157,16 @@ pub(crate) fn is_published(holders: &[LockHolder]) -> Error {
 pub(crate) fn nodes(holders: &[LockHolder]) -> String {
     let nodes: Vec<String> = holders.iter().map(|holder| format!("{:?}", holder.cookie)).collect();
     nodes.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Other controllers read it.
+    #[test]
+    fn the_description_has_this_form() {
+        let said = describe(KIND, &Deletion { controller: "0000aaaa".into() });
+        assert_eq!(said, r#"{"deletion":{"controller":"0000aaaa"},"version":1}"#);
+    }
 }

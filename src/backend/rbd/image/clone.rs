@@ -129,24 +129,21 @@ fn clone_source(
         }
     }
     let clone = NewClone { from, image, snapshot, to: pool.at, name: temporary, layout: &layout };
-    let cloned = pool.clone_image(&clone);
+    let cloned = pool.clone_image(&clone).and_then(|made| match made {
+        Some(Made::New) => Ok(Changed::Done),
+        Some(Made::Taken) => Err(drawn_is_taken(temporary)),
+        None => Ok(Changed::Absent),
+    });
     let goes_on = |error: &Error| matches!(error.kind(), Kind::Timeout | Kind::Unavailable);
     if source.is_transient && !cloned.as_ref().is_err_and(goes_on) {
         // By id: its image may be renamed meanwhile.
         origin.remove_snapshot(ImageRef::Id(&source.id), snapshot)?;
     }
-    match cloned? {
-        Some(Made::New) => Ok(Changed::Done),
-        Some(Made::Taken) => Err(drawn_is_taken(temporary)),
-        None => {
-            if source.is_transient {
-                // A source that was deleted while it had the copy's snapshot could not be removed: now it
-                // can.
-                check_retained_later(&origin, &source.id);
-            }
-            Ok(Changed::Absent)
-        }
+    if source.is_transient && matches!(cloned, Ok(Changed::Absent)) {
+        // A source that was deleted while it had the copy's snapshot could not be removed: now it can.
+        check_retained_later(&origin, &source.id);
     }
+    cloned
 }
 
 /// Makes the clone the requested volume, and gives it its name. If the name is taken, another controller was

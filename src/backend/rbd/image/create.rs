@@ -6,7 +6,7 @@
 use crate::backend::Volume;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::clone::create_copy;
-use crate::backend::rbd::image::find::ImageWithRecord;
+use crate::backend::rbd::image::find::{ImageWithRecord, with_record};
 use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::spec::{
     CreateSpec, answer_from, bounds, find_taken, find_whole, replaced, take_name,
@@ -58,6 +58,6 @@ fn create_blank(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<ImageWithRecor
             MadeImage::New(None) => find_taken(pool, spec)?.ok_or_else(replaced)?,
         };
         pool.memory().records.remember(&spec.key(), &info.id, &spec.record);
-        Ok(Some(ImageWithRecord { info, record: Some(spec.record.clone()) }))
+        with_record(pool, &spec.key(), info).map(Some)
     })
 }

@@ -30,7 +30,7 @@ use crate::backend::rbd::image::remove::{
 use crate::backend::rbd::image::rename::find_by_own_name;
 use crate::backend::rbd::image::retain::{names_of_live, retain};
 use crate::backend::rbd::image::unregister::Registered;
-use crate::backend::rbd::image::watchers::{refuse_mapped, refuse_watched};
+use crate::backend::rbd::image::watchers::{refuse_mapped, refuse_watched_in_removal};
 use crate::backend::rbd::mirror::role::refuse_to_delete_copy;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Removed, SnapshotInfo};
@@ -246,7 +246,7 @@ fn remove_or_retain(
             // A snapshot was taken since the look.
             Removed::HasSnapshots => snapshots = snapshots_of(pool, info)?,
             Removed::Watched => {
-                refuse_watched(pool, info)?;
+                refuse_watched_in_removal(pool, info)?;
                 return Err(interrupted());
             }
             Removed::Gone | Removed::Absent => return Ok(()),

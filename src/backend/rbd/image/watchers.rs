@@ -10,13 +10,15 @@ use crate::error::{Error, Result};
 /// For this many times a command's duration, an image may be open to one client after another.
 const MANY_LOOKS: u32 = 40;
 
-/// The clients that have the image open, except daemons of rbd-mirror: those of the peers watch a primary all
-/// the time. The cluster is asked for its daemons only if a client is not known as one.
+/// The clients that have the image open; of a mirrored image without daemons of rbd-mirror.
 pub(crate) fn users(pool: &Pool<'_>, image: &ImageInfo) -> Result<Vec<Watcher>> {
-    let mut watchers = pool.watchers(&image.name)?.unwrap_or_default();
-    if image.mirroring.is_none() || watchers.is_empty() {
-        return Ok(watchers);
-    }
+    let watchers = pool.watchers(&image.name)?.unwrap_or_default();
+    if image.mirroring.is_some() { without_mirror_daemons(pool, watchers) } else { Ok(watchers) }
+}
+
+/// Those of the clients that are no daemons of rbd-mirror: the daemons of the peers watch a primary all the
+/// time. The cluster is asked for its daemons only if a client is not known as one.
+fn without_mirror_daemons(pool: &Pool<'_>, mut watchers: Vec<Watcher>) -> Result<Vec<Watcher>> {
     let (cluster, known) = (&pool.at.access.cluster.name, &pool.memory().mirror_daemons);
     let is_user = |watcher: &Watcher| !known.contains(&(cluster.clone(), watcher.client.clone()));
     if watchers.iter().any(is_user) {
@@ -74,8 +76,16 @@ pub(crate) fn await_dead(
 
 /// Refuses an image that clients have open.
 pub(crate) fn refuse_watched(pool: &Pool<'_>, image: &ImageInfo) -> Result<()> {
-    let watchers = staying_watchers(pool, image)?;
-    if watchers.is_empty() { Ok(()) } else { Err(in_use(&image.name, &watchers)) }
+    refuse_users(image, &staying_watchers(pool, image)?)
+}
+
+/// The same after a removal, which ends the mirroring first: daemons of rbd-mirror may have it open still.
+pub(crate) fn refuse_watched_in_removal(pool: &Pool<'_>, image: &ImageInfo) -> Result<()> {
+    refuse_users(image, &without_mirror_daemons(pool, staying_watchers(pool, image)?)?)
+}
+
+fn refuse_users(image: &ImageInfo, watchers: &[Watcher]) -> Result<()> {
+    if watchers.is_empty() { Ok(()) } else { Err(in_use(&image.name, watchers)) }
 }
 
 /// Refuses an image that a kernel has mapped: unlike other clients, a kernel is no killed command of cephlet.

@@ -151,6 +151,18 @@ fn a_primary_is_deleted_with_its_mirror_snapshots() {
 }
 
 #[test]
+fn a_daemon_that_watches_a_former_primary_is_no_user_of_it() {
+    let it = scene();
+    it.cluster.watch_by_mirror(&it.cluster.at(), &it.id.object, "10.0.0.5:0/1");
+    let none = Secrets::default();
+    let deletion = crate::backend::Deletion { id: &it.id, snapshots_may_outlive: true, secrets: &none };
+    let delete = || it.rbd.volumes().delete(&call(), &deletion, &|| Ok(()));
+    refused(delete(), Unavailable, &["try again"]);
+    it.watch("10.0.0.7:0/1");
+    refused(delete(), Precondition, &["in use by 10.0.0.7:0/1:"]);
+}
+
+#[test]
 fn condition_and_list_tell_the_part_and_the_peer() {
     let it = scene();
     it.set(true);
