@@ -120,20 +120,20 @@ impl Place {
         }
     }
 
-    /// Refuses a place whose names make the IDs of images or their snapshots too long, before anything is
-    /// made there. The name of a registered object also contains the name of its registry.
-    pub fn fits(&self, registry: Option<&str>) -> Result<()> {
+    /// Refuses a place whose names take more than `most` bytes, before anything is made there: the IDs would
+    /// be too long. The name of a registered object also contains the name of its registry.
+    pub fn fits(&self, registry: Option<&str>, most: usize) -> Result<()> {
         let names = [&self.cluster, &self.pool, &self.namespace].map(|name| encode(name).len());
         let suffix = registry.map_or(0, |registry| ".".len() + encode(registry).len());
         let length = names.iter().sum::<usize>() + suffix;
-        if length <= MAX_RBD_PLACE {
+        if length <= most {
             return Ok(());
         }
         let Self { cluster, pool, namespace, .. } = self;
         let registry = registry.map(|pool| format!(" with the registry {pool:?}")).unwrap_or_default();
         Err(Error::invalid(format!(
-            "cluster {cluster:?}, pool {pool:?} and namespace {namespace:?}{registry} take {length} bytes in the \
-             IDs of snapshots, at most {MAX_RBD_PLACE} are allowed: use shorter names"
+            "cluster {cluster:?}, pool or file system {pool:?}, and namespace or group {namespace:?}{registry} take \
+             {length} bytes in the IDs of snapshots, at most {most} are allowed: use shorter names"
         )))
     }
 

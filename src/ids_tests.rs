@@ -52,10 +52,13 @@ fn a_place_that_fits_leaves_room_for_the_longest_id() {
         snapshot: "abcdefghij234-zyxw7654".into(),
     };
     let most = MAX_RBD_PLACE - 20;
-    assert!(at(most).fits(None).is_ok() && at(most + 1).fits(None).is_err());
+    assert!(at(most).fits(None, MAX_RBD_PLACE).is_ok() && at(most + 1).fits(None, MAX_RBD_PLACE).is_err());
     assert_eq!(id(at(most), longest.clone()).to_string().len(), MAX_ID);
     let registered = format!("{longest}.rrrr");
-    assert!(at(most - 5).fits(Some("rrrr")).is_ok() && at(most - 4).fits(Some("rrrr")).is_err());
+    assert!(
+        at(most - 5).fits(Some("rrrr"), MAX_RBD_PLACE).is_ok()
+            && at(most - 4).fits(Some("rrrr"), MAX_RBD_PLACE).is_err()
+    );
     assert_eq!(id(at(most - 5), registered).to_string().len(), MAX_ID);
 }
 

@@ -1,4 +1,4 @@
-//! All paths of cephlet. The code that uses a path creates it.
+//! The paths under the state and the runtime directory. The code that uses a path creates it.
 
 use std::path::{Path, PathBuf};
 

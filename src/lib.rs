@@ -1,7 +1,8 @@
 //! cephlet: a small synchronous CSI plugin daemon.
 //!
 //! Layers, each knowing only what stands to its right:
-//! `grpc → volume → { backend, journal } → { kernel, exec, sys }`; `dispatch` is known to all of them.
+//! `grpc → volume → { backend, journal } → { kernel, exec, sys }`. All but `journal` and `sys` know
+//! `dispatch`.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start tools and sync what they make"))]
 

@@ -149,37 +149,22 @@ pub fn to_bytes(record: &impl Serialize) -> Result<Vec<u8>> {
         .map_err(|error| Error::internal(format!("a record cannot be written: {error}")))
 }
 
-/// Reads a record of another controller, perhaps of a later version.
+/// Reads a record, perhaps of a later version.
 ///
 /// # Errors
-/// Precondition: a later cephlet wrote it, so the object is in use and must not be changed.
-pub fn read_shared<T: DeserializeOwned>(text: &str) -> Result<T> {
+/// Precondition: a later cephlet wrote it, so the object is in use and must not be changed. Internal: it is
+/// damaged.
+pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     #[derive(Deserialize)]
     struct Version {
         version: u32,
     }
     let damaged = |error| Error::internal(format!("it is damaged: {error}"));
-    let Version { version } = serde_json::from_str(text).map_err(damaged)?;
+    let Version { version } = serde_json::from_slice(bytes).map_err(damaged)?;
     if version > VERSION {
         return Err(Error::precondition(format!(
-            "a later cephlet wrote it (version {version}, this one knows {VERSION}): use that one"
+            "a later cephlet wrote it (version {version}, this one knows {VERSION}): run that release"
         )));
-    }
-    serde_json::from_str(text).map_err(damaged)
-}
-
-/// A record from its bytes, or the reason why it cannot be read.
-pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-    #[derive(Deserialize)]
-    struct Version {
-        version: u32,
-    }
-    let damaged = |error| format!("is damaged: {error}");
-    let Version { version } = serde_json::from_slice(bytes).map_err(damaged)?;
-    if version != VERSION {
-        return Err(format!(
-            "has version {version}, this release knows {VERSION} only: install the release that wrote it"
-        ));
     }
     serde_json::from_slice(bytes).map_err(damaged)
 }

@@ -147,7 +147,8 @@ pub trait Volumes {
     /// Makes the volume, or finds the one made by the same request.
     fn create(&self, call: &Call, new: &NewVolume) -> Result<Volume>;
 
-    /// Deletes an unused volume by its resolved ID. `record_deletion` is called before the first change.
+    /// Deletes an unused volume by its resolved ID. A backend that
+    /// [records deletions](Traits::records_deletions) calls `record_deletion` before the first change.
     ///
     /// # Errors
     /// [`Kind::HasSnapshots`](crate::error::Kind::HasSnapshots) if snapshots would keep the volume's storage
@@ -160,7 +161,7 @@ pub trait Volumes {
     ) -> Result<Deleted>;
 
     /// Finishes a deletion that a crash interrupted. A whole volume may have been reported as present since
-    /// then, so it stays. Only called for remote storage: other deletions are not recorded.
+    /// then, so it stays. Only called for a backend that records deletions.
     fn finish_deletion(&self, _call: &Call, _id: &VolumeId, _secrets: &Secrets) -> Result<Interrupted> {
         Ok(Interrupted::Whole)
     }
@@ -238,6 +239,8 @@ pub trait Snapshots {
 /// Publishes volumes to nodes and unpublishes them: the controller's part.
 pub trait Publisher {
     /// Records that a node may use the volume, if the volume exists; returns what that node needs to know.
+    /// The node is one that [`refuse_node`](crate::ids::refuse_node) admits: other names are those of other
+    /// locks.
     fn publish(
         &self,
         call: &Call,
@@ -273,8 +276,8 @@ pub trait Fencing: Send + Sync {
     /// The name of the requested cluster, or of the only one there is.
     fn cluster(&self, asked: Option<&str>) -> Result<String>;
 
-    /// Shuts networks out for good. Refuses networks that contain addresses of the cluster itself and, unless
-    /// `allow_self`, of this host. Networks have no host bits.
+    /// Shuts networks out for good. Refuses networks that contain addresses of monitors, OSDs or the
+    /// active manager and, unless `allow_self`, of this host. Networks have no host bits.
     fn fence(
         &self,
         call: &Call,

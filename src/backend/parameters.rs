@@ -14,6 +14,9 @@ use crate::sys::owner::{Owner, Sharing, parse_id, parse_mode};
 /// of its publication.
 const ROOT: [&str; 4] = ["uid", "gid", "mode", "mountGroupPolicy"];
 
+/// The key by which a publish context says that the volume is read-only.
+pub(super) const READ_ONLY: &str = "readOnly";
+
 /// What the parameters say about the root of a volume's file system. On a block volume they have no effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RootSettings {
@@ -77,6 +80,17 @@ pub(super) fn about_root(parameters: &Map) -> Map {
 fn id_in(key: &str, value: &str) -> Result<u32> {
     let allowed = || format!("allowed is the number of a user or group, from 0 to {}", u32::MAX - 1);
     parse_id(value).ok_or_else(|| refused(key, value, allowed()))
+}
+
+/// Whether a publish context says that the volume is read-only.
+pub(super) fn is_read_only(context: &Map) -> Result<bool> {
+    match context.get(READ_ONLY).map_or("", String::as_str) {
+        "" | "false" => Ok(false),
+        "true" => Ok(true),
+        other => Err(Error::invalid(format!(
+            "the publish context has {READ_ONLY} {other:?}: allowed are true and false"
+        ))),
+    }
 }
 
 /// Reads a parameter that is true or false.

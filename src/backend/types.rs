@@ -18,6 +18,8 @@ use crate::sys::mountinfo::{Mount, Mounts};
 pub struct Traits {
     /// It is reached through a network: it may not answer for a while, and other nodes reach its volumes.
     pub is_remote: bool,
+    /// A deletion that a crash interrupts may be in no list, so the journal has it until it has ended.
+    pub records_deletions: bool,
     /// Lists of its volumes name the nodes that they are published to.
     pub lists_published_nodes: bool,
     /// A node has to follow when a volume was made larger: its device, or a file system on it.
@@ -291,21 +293,21 @@ pub struct AttachedImage {
 /// Records what is about to be attached; before that, nothing may be attached.
 pub type WriteDown<'a> = &'a dyn Fn(&AttachedImage) -> Result<()>;
 
-/// Who published a volume to this node.
+/// Who published a volume to this node. The words stand in locks and in the node's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
 pub enum PublishedBy {
     /// A controller, which has to unpublish it.
+    #[serde(rename = "controller")]
     Controller,
-    /// The node itself, for an orchestrator that skips the controller; the node unpublishes it too.
+    /// The node itself, where no controller is asked; the node unpublishes it too.
+    #[serde(rename = "node")]
     Node,
 }
 
-/// How a volume is attached to this node. Only block devices can be formatted, checked, grown and used as a
-/// block volume; another kind of attachment is another variant, and brings its own way to be mounted.
+/// How a volume is attached to this node. Each kind has its own way to be mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attachment {
-    /// A block device.
+    /// A block device. Only this can be formatted, checked, grown and used as a block volume.
     Block(BlockDevice),
     /// A tree of files, which is mounted as it is.
     Files(FileTree),
@@ -378,8 +380,7 @@ pub struct BlockDevice {
     pub image: String,
     /// Whether nothing can be written through the device.
     pub read_only: bool,
-    /// A file whose holes are known to be zeros on the device, if there is one: then a blank device is
-    /// recognised at once.
+    /// A file whose holes are zeros on the device, if there is one: it shows at once that a device is blank.
     pub sparse_file: Option<PathBuf>,
 }
 

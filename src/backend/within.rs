@@ -1,4 +1,4 @@
-//! Looks at storage that may hang: nobody waits for them for longer than he can afford.
+//! Looks at storage that may hang: a caller waits for them no longer than it can afford.
 
 use std::sync::mpsc;
 use std::thread;

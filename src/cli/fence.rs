@@ -26,7 +26,7 @@ pub const ADD: Command = Command {
     options: &[CLUSTER, flag("allow-self", "also if this host is one of them"), SECRETS],
     notes: &[
         CIDRS,
-        "Their reads and writes fail from then on. The addresses of the cluster's own daemons are refused.",
+        "Their reads and writes fail from then on. The addresses of monitors, OSDs and the active manager are refused.",
     ],
     json: "cluster or null, cidrs []",
     action: Action::Ask(add),

@@ -94,7 +94,7 @@ pub const CLIENT: &[Opt] = &[
     option(
         "timeout",
         "TIME",
-        "give up after TIME: 30 or 30s, 5m, 1h (default: 30s for questions, else never)",
+        "give up after 30, 5m, 1h (default: 30s for config, probe, info, jobs, capacity and plain doctor, else never)",
     ),
     flag("json", "print JSON, for programs"),
 ];

@@ -213,7 +213,7 @@ fn check_length(cluster: &Cluster) -> Result<(), String> {
         let namespace = longest.cloned().unwrap_or_default();
         let place =
             Place { backend: "rbd".into(), cluster: cluster.name.clone(), pool: pool.clone(), namespace };
-        place.fits(registry).map_err(|error| error.message().to_string())
+        place.fits(registry, ids::MAX_RBD_PLACE).map_err(|error| error.message().to_string())
     };
     cluster.pools.iter().try_for_each(|pool| fits(pool, None))?;
     cluster.domain_pools.iter().try_for_each(|pool| fits(&pool.name, cluster.registry.as_deref()))

@@ -33,7 +33,7 @@ pub struct Config {
     pub name: String,
     /// Part of every derived name.
     pub instance: String,
-    /// The services of this copy.
+    /// The services of this daemon.
     pub services: Services,
     /// The directory for what outlives a boot.
     pub state_dir: PathBuf,
@@ -41,7 +41,7 @@ pub struct Config {
     pub runtime_dir: PathBuf,
     /// The directory for files of the local backend.
     pub local_dir: PathBuf,
-    /// Threads of the work lane.
+    /// Calls that may work at the same time.
     pub workers: usize,
     /// Calls that may wait for a worker, a volume or a cluster.
     pub queue: usize,
@@ -55,7 +55,7 @@ pub struct Config {
     pub session: bool,
     /// How long a session stays that is not asked (CEPHLET_SESSION_IDLE).
     pub session_idle: Duration,
-    /// Commands that run at once.
+    /// Tools that may run at the same time for one cluster.
     pub tools: usize,
     /// Whether a single-node volume may have a second target.
     pub single_node_targets: SingleNodeTargets,
@@ -106,7 +106,7 @@ pub enum Role {
     Client,
 }
 
-/// What a copy of the daemon serves.
+/// The services of a daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Services {
     /// The controller's service.

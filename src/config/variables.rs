@@ -26,7 +26,7 @@ pub const VARIABLES: &[Variable] = &[
         "default",
         "part of every derived name; the same on all controllers of one orchestrator",
     ),
-    variable("CEPHLET_SERVICES", "controller,node", "what this copy serves"),
+    variable("CEPHLET_SERVICES", "controller,node", "the services of this daemon"),
     variable(
         "CEPHLET_BACKENDS",
         "",
@@ -43,7 +43,11 @@ pub const VARIABLES: &[Variable] = &[
         "",
         "volumes of the local backend (default: local, in the state directory)",
     ),
-    variable("CEPHLET_WORKERS", "8", "threads that work on volumes, 4 to 256"),
+    variable(
+        "CEPHLET_WORKERS",
+        "8",
+        "calls that may work at the same time, 4 to 256; beyond that, each cluster may always have one",
+    ),
     variable("CEPHLET_QUEUE", "256", "calls that may wait for a worker, a volume or a cluster, 1 to 65536"),
     variable("CEPHLET_LOCK_SLOTS", "1024", "volumes that can be worked on at once, 16 to 65536"),
     variable("CEPHLET_LOCK_WAIT", "60s", "how long a call waits for a volume that another call holds"),
@@ -54,7 +58,7 @@ pub const VARIABLES: &[Variable] = &[
         "auto asks Ceph clusters by one resident process where Ceph's Python bindings are there; off starts a process each time",
     ),
     variable("CEPHLET_SESSION_IDLE", "60s", "how long that process stays when it is not asked"),
-    variable("CEPHLET_TOOLS", "4", "commands that run at once for one cluster, 1 to 64"),
+    variable("CEPHLET_TOOLS", "4", "tools that may run at the same time for one cluster, 1 to 64"),
     variable(
         "CEPHLET_SINGLE_NODE_TARGETS",
         "lenient",
@@ -68,7 +72,7 @@ pub const VARIABLES: &[Variable] = &[
     variable(
         "CEPHLET_FENCE",
         "lost",
-        "RBD: lost shuts out the client of a node that has not given a volume back; off does not",
+        "lost: shut out the client of a node that has not given a volume back; off: do not",
     ),
     variable(
         "CEPHLET_TOOL_PATH",

@@ -4,8 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-/// The whole name of an object. Locks, node records and the daemon's mounts are filed under it. Keys are
-/// compared exactly.
+/// The whole name of an object, for its lock. Keys are compared exactly.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(Arc<str>);
 

@@ -1,13 +1,13 @@
 //! What a call goes through: a thread of the [`Workers`], the [`LockTable`], a permit of the [`Permits`].
 //!
-//! - A call has a thread from its start to its end. The configuration fixes the number of threads; one call
+//! - A call has a thread from its start to its end. The configuration limits the number of threads; one call
 //!   more is refused at once. The calls that need no storage have a thread of their own, so that a health
 //!   check never waits for a cluster.
 //! - It holds the locks of its objects while it works, and joins the same request if that is under way.
 //! - It works while it holds a permit. A call that waits (for a lock, for the cluster to forget a dead
-//!   client, for another controller) holds none. A bulkhead (one cluster, or the local disk) always gets its
-//!   first permit. It gets a further one only if two of all permits stay free: so one or two clusters that
-//!   hang never take the daemon with them.
+//!   client, for another controller) holds none. A bulkhead (one backend's work on one cluster, or the
+//!   local disk) always gets a first permit, and never more than all but two: so clusters that hang never
+//!   take the daemon with them.
 
 mod call;
 mod key;

@@ -1,5 +1,6 @@
-//! Permits limit how much goes on at once, in all and for each bulkhead (one cluster, or the local disk), so
-//! that a hanging bulkhead takes nothing from the others. Workers, commands and helpers each have their own.
+//! Permits limit how much goes on at once, in all and for each bulkhead (one backend's work on one cluster,
+//! or the local disk), so that each bulkhead has a permit while others hang. Workers, commands and helpers
+//! each have their own.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -11,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::dispatch::progress::{Bulkhead, Progress, TICK};
 
-/// How many permits there are.
+/// How many permits there are. A bulkhead that holds none gets one beyond all limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// In all.
@@ -20,8 +21,6 @@ pub struct Limits {
     pub each: usize,
     /// How many permits of each bulkhead may be held by work without a deadline; at least one.
     pub lasting: usize,
-    /// How many of all permits are kept for bulkheads that hold none yet.
-    pub spare: usize,
 }
 
 /// What a permit is wanted for.
@@ -201,9 +200,8 @@ impl State {
 
     fn fits(&self, waiting: &Waiting, limits: &Limits) -> bool {
         let (own, lasting) = self.held.get(&waiting.bulkhead).map_or((0, 0), |held| (held.all, held.lasting));
-        let leaves_spare = own == 0 || self.total < limits.all.saturating_sub(limits.spare);
         let may_last = !waiting.is_lasting || lasting < limits.lasting.max(1);
-        self.total < limits.all && own < limits.each && leaves_spare && may_last
+        own == 0 || (self.total < limits.all && own < limits.each && may_last)
     }
 }
 
@@ -239,8 +237,8 @@ mod tests {
     use crate::dispatch::Call;
 
     const NEVER: Duration = Duration::from_secs(600);
-    const COMMANDS: Limits = Limits { all: usize::MAX, each: 3, lasting: 2, spare: 0 };
-    const WORKERS: Limits = Limits { all: 4, each: usize::MAX, lasting: usize::MAX, spare: 2 };
+    const COMMANDS: Limits = Limits { all: usize::MAX, each: 3, lasting: 2 };
+    const WORKERS: Limits = Limits { all: 4, each: 2, lasting: usize::MAX };
 
     fn want(bulkhead: Option<&str>) -> Want<'static> {
         let bulkhead = bulkhead.map(Bulkhead::from);
@@ -317,11 +315,14 @@ mod tests {
         let permits = Permits::new(WORKERS);
         let one: Vec<_> = (0..2).map(|_| now(&permits, want(Some("one"))).unwrap()).collect();
         assert!(now(&permits, want(Some("one"))).is_err(), "two workers stay free");
-        let other = now(&permits, want(Some("other"))).unwrap();
-        assert!(now(&permits, want(Some("other"))).is_err());
-        let third = now(&permits, want(Some("third"))).unwrap();
-        assert!(now(&permits, want(Some("fourth"))).is_err());
-        drop((one, other, third));
+        let other: Vec<_> = (0..2).map(|_| now(&permits, want(Some("other"))).unwrap()).collect();
+        assert_eq!(permits.load().0, WORKERS.all);
+        for hanging in ["third", "fourth"] {
+            let first = now(&permits, want(Some(hanging))).expect("the first one");
+            assert!(now(&permits, want(Some(hanging))).is_err());
+            drop(first);
+        }
+        drop((one, other));
     }
 
     #[test]

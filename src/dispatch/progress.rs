@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 use crate::clock;
 
-/// The name of something that may hang as a whole: a cluster, or the local disk. Limits are for each
-/// bulkhead, so that a hanging one takes nothing from the others.
+/// The name of something that may hang as a whole: a backend's work on a cluster, or the local disk. Limits
+/// are for each bulkhead, so that a hanging one does not stop the others.
 pub type Bulkhead = Arc<str>;
 
 /// How often a waiting call checks whether its client's deadline has passed: gRPC's deadline can be queried,

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// The fewest workers. With these, one bulkhead may have half of them.
 pub const MIN_WORKERS: usize = 4;
 
-/// Workers that are kept for bulkheads that have none yet.
+/// Workers that one bulkhead leaves to the others.
 const SPARE: usize = 2;
 
 /// The threads that calls run on, and how many of them may work at once.
@@ -31,7 +31,7 @@ impl Workers {
     /// A thread cannot be started.
     pub fn start(count: usize, queue: usize) -> Result<Self> {
         let count = count.max(MIN_WORKERS);
-        let limits = Limits { all: count, each: usize::MAX, lasting: usize::MAX, spare: SPARE };
+        let limits = Limits { all: count, each: count - SPARE, lasting: usize::MAX };
         Ok(Self {
             pool: Pool::start("worker", count..=count + queue, count + queue)?,
             quick: Pool::start("quick worker", 1..=1, queue)?,

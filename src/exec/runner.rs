@@ -339,7 +339,7 @@ impl Helper for Processes {
 /// This many in each bulkhead. Commands without a deadline leave one place to the others.
 fn at_once(each: usize) -> Limits {
     let each = each.max(1);
-    Limits { all: usize::MAX, each, lasting: each - 1, spare: 0 }
+    Limits { all: usize::MAX, each, lasting: each - 1 }
 }
 
 /// What happens to a process when the daemon dies.

@@ -157,7 +157,7 @@ pub struct Services {
     pub name: String,
     /// What calls are turned into.
     pub operations: Arc<Operations>,
-    /// Whether this copy serves the controller.
+    /// Whether this daemon serves the controller.
     pub controller: bool,
     /// The daemon's settings.
     pub settings: Settings,

@@ -1,6 +1,6 @@
 //! Numbers about this daemon, in a file that the node exporter of Prometheus reads (CEPHLET_METRICS).
 //!
-//! As with the log, every layer may count, and there is one set of numbers in a process. Until [`start`]
+//! There is one set of numbers in a process, as there is one log. Until [`start`]
 //! nothing is counted. What can be read at any time is not counted, but read when the file is written.
 //!
 //! The file shows the state of a daemon that runs: a daemon that stops removes it.

@@ -1,6 +1,6 @@
 //! Deletions under way, in the journal. A half-deleted object of a crash is in no list of its cluster, so the
-//! next start finishes the deletion from the journal. On storage of this node a deletion is one rename, and
-//! leaves nothing to finish.
+//! next start finishes the deletion from the journal. That is so for RBD. A deletion on storage of this node
+//! is one rename, and a deletion on CephFS is marked in the index of volumes, from which the sweep goes on.
 //!
 //! The journal keeps a deletion under `volume ID` or `snapshot ID`.
 
@@ -94,7 +94,7 @@ impl Operations {
         of: Deleting,
         work: impl FnOnce(RecordDeletion<'_>) -> Result<T>,
     ) -> Result<T> {
-        if !backend.traits().is_remote {
+        if !backend.traits().records_deletions {
             return work(&|| Ok(()));
         }
         let deletion = BegunDeletion::now(of);

@@ -12,7 +12,7 @@ use crate::backend::rbd::tests::mapping::Host;
 use crate::backend::rbd::tests::{ONE, TWO, controller_of, wanted};
 use crate::backend::rbd::tool::fake::FakeCluster;
 use crate::backend::rbd::tool::{Layout as ImageLayout, NewImage};
-use crate::backend::{AttachedImage, Backends, Publication};
+use crate::backend::{AttachedImage, Backends, Publication, Unpublished};
 use crate::config::{Config, Role};
 use crate::csi::{Access, Map, Mode, TopologyRequirement};
 use crate::dispatch::{Call, Key};
@@ -26,7 +26,9 @@ use crate::layout::Layout;
 use crate::secrets::Secrets;
 use crate::volume::deletion::Deleting;
 use crate::volume::node::record::{BegunWork, FsWork, NodeRecord};
-use crate::volume::request::{Capability, CreateSnapshot, CreateVolume, NodeStage, NodeUnstage};
+use crate::volume::request::{
+    Capability, ControllerPublish, ControllerUnpublish, CreateSnapshot, CreateVolume, NodeStage, NodeUnstage,
+};
 use crate::volume::{Operations, VolumeTarget};
 
 const MIB: u64 = 1 << 20;
@@ -139,6 +141,33 @@ fn request() -> CreateVolume {
         source: None,
         topology: TopologyRequirement::default(),
     }
+}
+
+#[test]
+fn impossible_nodes_are_not_found() {
+    let scene = Scene::new();
+    let (id, call) = (scene.create(), Call::internal("test"));
+    let before = scene.cluster.dump();
+    for node in ["delete", "a\nb", &"n".repeat(200)] {
+        let publish = ControllerPublish {
+            volume: scene.target(&id),
+            node_id: node.into(),
+            capability: Capability { access: Access::Block, mode: Mode::SingleNodeWriter },
+            read_only: false,
+            volume_context: Map::new(),
+            secrets: Secrets::default(),
+        };
+        let refusal = scene.operations.controller_publish(&call, &publish).unwrap_err();
+        assert!(refusal.kind() == Kind::NotFound && refusal.message().contains("no node"), "{refusal}");
+        let unpublish = ControllerUnpublish {
+            volume: scene.target(&id),
+            node_id: node.into(),
+            secrets: Secrets::default(),
+        };
+        let outcome = scene.operations.controller_unpublish(&call, &unpublish).unwrap();
+        assert_eq!(outcome, Unpublished::NoNode, "{node:?}");
+    }
+    assert_eq!(scene.cluster.dump(), before, "UNSAFE: it is published");
 }
 
 #[test]

@@ -17,7 +17,7 @@ PACKAGES = {
     "rbd-nbd": "rbd-nbd", "ceph-fuse": "ceph-fuse", "rbd-mirror": "rbd-mirror", "ip": "iproute2", "qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static", "mandoc": "mandoc", "depmod": "kmod",
     "rpm": "rpm", "rpmbuild": "rpm", "udevadm": "udev",
 }
-# Those that are not used before each change.
+# Packages of tests that run only with --full or by name. `tests/run NAME` installs all of them.
 RARE_PACKAGES = {"fish": "fish", "lintian": "lintian", "promtool": "prometheus", "zsh": "zsh", "mmdebstrap": "mmdebstrap",
                  "podman": "podman", "crun": "crun"}
 CRASH_POINTS = ["--features", "crash-points"]

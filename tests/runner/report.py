@@ -22,7 +22,7 @@ def remember_seconds(tests):
 def list_all(tests):
     remember_seconds(tests)
     for test in tests:
-        print(f"{test.seconds:7.1f} s  {test.suite.part:8}{test.name}{'  (--full)' if test.full_only else ''}")
+        print(f"{test.seconds:7.1f} s  {test.suite.part:12}{test.name}{'  (--full)' if test.full_only else ''}")
 
 
 def what_it_said(test, logs):

@@ -42,7 +42,7 @@ SUITES = [
     Suite("systemd", "ceph", 0, 300, 2400, modules=("systemd::boots::",), where="boots", cluster=True),
     Suite("containers", "ceph", 0, 60, 1200, modules=("containers::",), where="containers", cluster=True),
 ]
-# A process each for all of their tests, and csi-sanity.
+# One process for all unit tests of a program; fuzzing; csi-sanity.
 UNITS = Suite("local", "unit", 3, 30)
 FUZZ = Suite("fuzz", "unit-lib", 3, 70)
 # They are marked because they need a cluster, which `cargo test` does not start.

@@ -50,7 +50,8 @@ fn only_one_module_names_grpc_codes() {
 }
 
 /// The modules that each module knows. Dependencies point right: `grpc → volume → { backend, journal } → {
-/// kernel, exec, sys }`, and all of these know `dispatch`; a module that is not in the list knows no other.
+/// kernel, exec, sys }`. All but `journal` and `sys` know `dispatch`. A module that is not in the list knows
+/// no other.
 const KNOWS: [(&str, &[&str]); 19] = [
     ("at_boot", &["dispatch", "error", "exec", "sys"]),
     (

@@ -1,5 +1,5 @@
-//! Remembers answers of a cluster, so that it need not be asked again. A forgotten answer costs a process,
-//! never a wrong answer: so a full cache forgets everything, and keeps no order.
+//! Remembers answers of a cluster, so that it need not be asked again. An answer may be forgotten at any
+//! time: a full cache forgets everything, and keeps no order.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::ceph::PoolRef;
 use crate::backend::ceph::locks::{BindLocks, LockHolder, LockRequest, LockTarget, LockTool, Locked};
-use crate::backend::creation_record::{Placed, VERSION, read_shared, to_bytes};
+use crate::backend::creation_record::{Placed, VERSION, from_bytes, to_bytes};
 use crate::clock;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
@@ -136,7 +136,7 @@ impl Name<'_> {
         let Some(LockHolder { shared, .. }) = shares.first() else { return Ok(None) };
         let of = shared.clone().unwrap_or_default();
         let read = |share: &LockHolder| {
-            read_shared(&share.description)
+            from_bytes(share.description.as_bytes())
                 .map_err(|error| error.context("the claim of its name").hint(self.how_to_free()))
         };
         let mut descriptions: Vec<Description> = shares.iter().map(read).collect::<Result<_>>()?;
@@ -186,11 +186,12 @@ impl Name<'_> {
         }
     }
 
-    /// Gives the name back if the error means that nothing was made under the share, and nothing will be.
-    /// Otherwise one share of this controller stays, however often it retries. Returns the error.
-    pub fn give_back_after(&self, share: &Share, refusal: Error) -> Error {
+    /// Gives the name back if the error means that nothing was made under the share, and nothing will be, and
+    /// if no earlier request has made anything: `is_free` looks. Otherwise one share of this controller
+    /// stays, however often it retries. Returns the error.
+    pub fn give_back_after(&self, share: &Share, refusal: Error, is_free: impl FnOnce() -> bool) -> Error {
         let is_over = !matches!(refusal.kind(), Kind::Timeout | Kind::Unavailable | Kind::Internal);
-        let given_back = if is_over { self.give_back_own(share) } else { self.keep_one() };
+        let given_back = if is_over && is_free() { self.give_back_own(share) } else { self.keep_one() };
         if let Err(error) = given_back {
             log::warn!("{:?} stays claimed: {error}", share.description.name);
         }
@@ -270,18 +271,22 @@ mod tests {
             ),
         ] {
             assert_eq!(String::from_utf8(to_bytes(&description).unwrap()).unwrap(), json);
-            assert_eq!(read_shared::<Description>(json).unwrap(), description);
+            assert_eq!(from_bytes::<Description>(json.as_bytes()).unwrap(), description);
         }
     }
 
     #[test]
     fn a_later_description_is_in_use_and_a_damaged_one_is_said() {
         let later = r#"{"version":2,"name":["a","list"]}"#;
-        assert_eq!(read_shared::<Description>(later).unwrap_err().kind(), Kind::Precondition);
+        assert_eq!(from_bytes::<Description>(later.as_bytes()).unwrap_err().kind(), Kind::Precondition);
         let unknown = r#"{"version":1,"name":"web","colour":"red"}"#;
-        assert_eq!(read_shared::<Description>(unknown).unwrap().name, "web");
+        assert_eq!(from_bytes::<Description>(unknown.as_bytes()).unwrap().name, "web");
         for damaged in ["", "web", "{}", r#"{"version":1}"#] {
-            assert_eq!(read_shared::<Description>(damaged).unwrap_err().kind(), Kind::Internal, "{damaged}");
+            assert_eq!(
+                from_bytes::<Description>(damaged.as_bytes()).unwrap_err().kind(),
+                Kind::Internal,
+                "{damaged}"
+            );
         }
     }
 }

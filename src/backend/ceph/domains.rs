@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::backend::ceph::FreeSpace;
 use crate::backend::ceph::cache::Cache;
-use crate::backend::ceph::monitor::Door;
+use crate::backend::ceph::monitor::MonitorClient;
 use crate::backend::ceph::monitor::pools::ListedPool;
 use crate::backend::creation_record::Placed;
 use crate::clusters::DomainPool;
@@ -191,7 +191,7 @@ impl Default for DomainPools {
 /// A question for a pool.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
-    pub monitors: Door<'a>,
+    pub monitors: MonitorClient<'a>,
     /// The pools that the volume's own parameter names.
     pub constrained: &'a [DomainPool],
     /// The pool for the data, if the chosen pool has no data pool of its own.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use super::monitor::blocklist::Entry;
-use super::monitor::{Door, question};
+use super::monitor::{MonitorClient, question};
 use super::{ClusterAccess, reach, read_all};
 use crate::backend::finding::{CLOCK_SKEWED, CLUSTER_UNWELL, FENCE_STAYS, PLACE_REFUSED, Trouble};
 use crate::backend::within::{Look, found_within};
@@ -78,9 +78,12 @@ fn clusters_within(patience: Duration, clusters: &Clusters, look: LookAt) -> Vec
 }
 
 /// The findings in a whole cluster, and those of `look`, which sees the places in it.
-pub(crate) fn whole(door: &Door<'_>, look: impl FnOnce() -> Result<Vec<Finding>>) -> Vec<Finding> {
-    let parts = [health(door), fences(door), look()].into_iter();
-    let name = &door.access.cluster.name;
+pub(crate) fn whole(
+    monitors: &MonitorClient<'_>,
+    look: impl FnOnce() -> Result<Vec<Finding>>,
+) -> Vec<Finding> {
+    let parts = [health(monitors), fences(monitors), look()].into_iter();
+    let name = &monitors.access.cluster.name;
     parts.flat_map(|part| part.unwrap_or_else(|error| vec![refused(name, &error)])).collect()
 }
 
@@ -91,8 +94,8 @@ pub(crate) fn refused(place: impl Display, error: &Error) -> Finding {
 }
 
 /// What the monitors hold for an error, and clocks that differ. Warnings are the operator's of the cluster.
-fn health(door: &Door<'_>) -> Result<Vec<Finding>> {
-    let output = door.ask(Class::Question, &[question("health", None)]);
+fn health(monitors: &MonitorClient<'_>) -> Result<Vec<Finding>> {
+    let output = monitors.ask(Class::Question, &[question("health", None)]);
     let output = output.map_err(|failure| failure.into_error("ask for the health of the cluster"))?;
     let answers = read_all::<Health>("ceph health", &output.stdout)?;
     let checks = answers.into_iter().flat_map(|answer| answer.checks);
@@ -103,16 +106,16 @@ fn health(door: &Door<'_>) -> Result<Vec<Finding>> {
             _ => return None,
         };
         let meaning = format!("{word}: {}", check.summary.message);
-        Some(Finding::new(kind, &door.access.cluster.name, meaning))
+        Some(Finding::new(kind, &monitors.access.cluster.name, meaning))
     };
     Ok(checks.filter_map(finding).collect())
 }
 
 /// The hosts and networks that are shut out for years: Ceph's own entries end after an hour or a day. An
 /// entry of a single client, as cephlet makes them, shuts out no later one.
-fn fences(door: &Door<'_>) -> Result<Vec<Finding>> {
-    let cluster = &door.access.cluster.name;
-    let entries = door.blocklist()?.into_iter().filter(Entry::lasts_for_years);
+fn fences(monitors: &MonitorClient<'_>) -> Result<Vec<Finding>> {
+    let cluster = &monitors.access.cluster.name;
+    let entries = monitors.blocklist()?.into_iter().filter(Entry::lasts_for_years);
     let finding = |entry: Entry| {
         let (network, address, until) = (entry.network?, &entry.address, rfc3339(entry.until));
         let meaning = format!("cluster {cluster:?} has shut out {address} until {until}");

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::backend::ceph::PoolRef;
-use crate::backend::creation_record::{VERSION, read_shared};
+use crate::backend::creation_record::{VERSION, from_bytes};
 use crate::dispatch::Call;
 use crate::error::{Kind, Result};
 
@@ -58,7 +58,7 @@ impl LockHolder {
     /// Precondition: a later version has written it. Its object counts as in use: it is neither changed nor
     /// removed.
     pub(crate) fn says<T: DeserializeOwned>(&self, kind: &str) -> Result<Option<T>> {
-        match read_shared::<Value>(&self.description) {
+        match from_bytes::<Value>(self.description.as_bytes()) {
             Ok(text) => Ok(text.get(kind).and_then(|said| T::deserialize(said).ok())),
             Err(error) if error.kind() == Kind::Internal => Ok(None),
             Err(error) => Err(error.context(format_args!("the lock that {:?} holds on it", self.cookie))),

@@ -110,7 +110,7 @@ fn ranks(fs: &Fs<'_>) -> Result<Vec<u32>> {
         up: BTreeMap<String, u64>,
     }
     let named = vec![("fs_name", fs.place.pool.as_str().into())];
-    let printed = ask(&fs.door(), Class::Question, "fs get", named).map_err(|failure| {
+    let printed = ask(&fs.monitors(), Class::Question, "fs get", named).map_err(|failure| {
         failure.into_error(format_args!("look for the metadata servers of {:?}", fs.place.pool))
     })?;
     let up = read::<Shown>("ceph fs get", &printed)?.mdsmap.up;
@@ -124,5 +124,5 @@ fn sessions(fs: &Fs<'_>, rank: u32, path: &str) -> Result<Vec<u8>, Failure> {
         ("filters", vec![format!("client_metadata.root={path}")].into()),
         ("format", "json".into()),
     ];
-    fs.door().ask(Class::Question, &[command]).map(|output| output.stdout)
+    fs.monitors().ask(Class::Question, &[command]).map(|output| output.stdout)
 }

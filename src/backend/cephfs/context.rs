@@ -7,7 +7,7 @@ use crate::backend::ceph::cache::Cache;
 use crate::backend::ceph::claim::Name;
 use crate::backend::ceph::domains::DomainPools;
 use crate::backend::ceph::locks::LockTarget;
-use crate::backend::ceph::monitor::Door;
+use crate::backend::ceph::monitor::MonitorClient;
 use crate::backend::ceph::objects::BindObjects;
 use crate::backend::ceph::placement::known;
 use crate::backend::ceph::publication::deletion::{Deleter, DeletionTimes};
@@ -188,13 +188,13 @@ impl Context {
 
 impl Fs<'_> {
     /// The monitors and the manager of the cluster.
-    pub fn door(&self) -> Door<'_> {
+    pub fn monitors(&self) -> MonitorClient<'_> {
         self.context.monitors.of(self.call, &self.registry.access)
     }
 
     /// The subvolumes of the group.
     pub fn subvolumes(&self) -> Subvolumes<'_> {
-        Subvolumes { door: self.door(), fs: &self.place.pool, group: &self.place.namespace }
+        Subvolumes { monitors: self.monitors(), fs: &self.place.pool, group: &self.place.namespace }
     }
 
     /// The publications of a volume that are in force.

@@ -37,7 +37,7 @@ pub(crate) fn shut_out_ended(fs: &Fs<'_>, object: &str, found: &Found) -> Result
     if call.wait_for("nodes to unmount it", times.wait, times.poll, &mut are_gone)?.is_some() {
         return Ok(());
     }
-    let monitors = fs.door();
+    let monitors = fs.monitors();
     for client in ended(fs, object, path)? {
         let lost = format!("a node has not given back subvolume {object}: its client {client}");
         monitors

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::ceph::objects::ObjectTool;
 use crate::backend::cephfs::names::INDEX;
-use crate::backend::creation_record::{CreationRequest, Placed, Unknown, VERSION, read_shared, to_bytes};
-use crate::error::{Error, Kind, Result};
+use crate::backend::creation_record::{CreationRequest, Placed, Unknown, VERSION, from_bytes, to_bytes};
+use crate::error::{Kind, Result};
 
 /// How far a volume is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,9 +168,8 @@ impl Index<'_> {
 }
 
 fn parse(path: &str, value: &[u8]) -> Result<Entry> {
-    let text = std::str::from_utf8(value).map_err(|error| Error::internal(format!("it is damaged: {error}")));
-    let entry = text.and_then(read_shared);
-    entry.map_err(|error| error.context(format_args!("the entry {path} of the index of volumes ({INDEX})")))
+    from_bytes(value)
+        .map_err(|error| error.context(format_args!("the entry {path} of the index of volumes ({INDEX})")))
 }
 
 #[cfg(test)]

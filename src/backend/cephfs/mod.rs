@@ -91,7 +91,12 @@ impl Backend for CephFs {
 
     /// Published nodes are locks on an object of each single volume.
     fn traits(&self) -> Traits {
-        Traits { is_remote: true, lists_published_nodes: false, grows_on_nodes: false }
+        Traits {
+            is_remote: true,
+            records_deletions: false,
+            lists_published_nodes: false,
+            grows_on_nodes: false,
+        }
     }
 
     fn is_set_up(&self) -> bool {

@@ -11,12 +11,12 @@ use crate::backend::cephfs::names::is_plain;
 use crate::backend::cephfs::parameters::{Settings, mounter, mounter_name};
 use crate::backend::cephfs::volumes::find::{Found, existing, find, is_replaced};
 use crate::backend::cephfs::volumes::share::why_read_only;
-use crate::backend::parameters::about_root;
+use crate::backend::parameters::{READ_ONLY, about_root, is_read_only};
 use crate::backend::{Publication, PublishedBy, Publisher, Unpublished};
 use crate::csi::{CONTEXT_KEY, Map};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
-use crate::ids::{self, VolumeId};
+use crate::ids::VolumeId;
 use crate::kernel::ceph::Mounter;
 use crate::secrets::Secrets;
 
@@ -28,9 +28,6 @@ impl Publisher for Context {
         publication: &Publication,
         secrets: &Secrets,
     ) -> Result<Map> {
-        if let Err(wrong) = ids::refuse_node(&publication.node) {
-            return Err(Error::not_found(format!("there is no node {:?}: {wrong}", publication.node)));
-        }
         let wanted = NodePublication::new(publication, PublishedBy::Controller);
         self.within(call, (&id.place, secrets), |fs| publish(fs, id, wanted)).map(|context| context.to_map())
     }
@@ -45,10 +42,7 @@ impl Publisher for Context {
         if !may_exist(&id.place, &id.object) {
             return Ok(Unpublished::NoVolume);
         }
-        let outcome = self.within(call, (&id.place, secrets), |fs| unpublish(fs, id, node))?;
-        // The existing nodes are unknown here; only some names are impossible.
-        let impossible = node.is_some_and(|node| ids::refuse_node(node).is_err());
-        Ok(if impossible && outcome == Unpublished::Done { Unpublished::NoNode } else { outcome })
+        self.within(call, (&id.place, secrets), |fs| unpublish(fs, id, node))
     }
 }
 
@@ -133,7 +127,6 @@ const PATH: &str = "subvolumePath";
 const SNAPSHOT: &str = "snapshot";
 const FILE_SYSTEM: &str = "fsName";
 const MOUNTER: &str = "mounter";
-const READ_ONLY: &str = "readOnly";
 const PUBLICATION: &str = "publication";
 
 /// What a node needs to know of a volume that is published to it, so that it need not ask the cluster.
@@ -229,7 +222,7 @@ impl PublishContext {
                 .map(str::to_string)
                 .collect(),
             root: about_root(map),
-            read_only: said(READ_ONLY) == "true",
+            read_only: is_read_only(map)?,
             publication: said(PUBLICATION).to_string(),
         }))
     }
@@ -292,6 +285,9 @@ mod tests {
             let map = [(PATH.to_string(), path.to_string())].into();
             assert!(PublishContext::from_map(&map).is_err(), "{path:?}");
         }
+        let unclear =
+            [(PATH, "/volumes/a"), (READ_ONLY, "yes")].map(|(key, value)| (key.into(), value.into()));
+        assert!(PublishContext::from_map(&unclear.into()).is_err(), "UNSAFE: it is taken for writable");
     }
 
     #[test]

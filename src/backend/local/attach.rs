@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::Local;
 use super::files::is_name;
 use super::find::Found;
-use super::publish::READ_ONLY;
+use crate::backend::parameters::is_read_only;
 use crate::backend::{
     Attachment, BlockDevice, DeviceHere, NodeContext, NodeDriver, Publication, PublishedBy, WriteDown,
 };
@@ -36,8 +36,7 @@ impl NodeDriver for Local {
             return Err(Error::precondition(format!("volume {id} cannot be attached: its image is missing")));
         }
         let path = self.volumes.image_path(&id.object);
-        let read_only =
-            context.read_only || context.publish.get(READ_ONLY).is_some_and(|value| value == "true");
+        let read_only = context.read_only || is_read_only(context.publish)?;
         let image = Image { path: &path, preallocate: found.preallocate() };
         let is_mounted = matches!(context.capability.access, Access::Mount { .. });
         let attached = match read_only && is_mounted {

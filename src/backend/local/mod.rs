@@ -222,7 +222,12 @@ impl Backend for Local {
     }
 
     fn traits(&self) -> Traits {
-        Traits { is_remote: false, lists_published_nodes: true, grows_on_nodes: true }
+        Traits {
+            is_remote: false,
+            records_deletions: false,
+            lists_published_nodes: true,
+            grows_on_nodes: true,
+        }
     }
 
     fn health(&self, service: Service) -> Result<()> {

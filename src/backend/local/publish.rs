@@ -5,15 +5,13 @@ use super::Local;
 use super::record::PublishRecord;
 use super::store::PUBLISHED;
 use crate::backend::creation_record::to_bytes;
+use crate::backend::parameters::READ_ONLY;
 use crate::backend::{Publication, PublishedBy, Publisher, Unpublished};
 use crate::csi::Map;
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
-
-/// A key of the publish context: the device is attached read-only.
-pub(super) const READ_ONLY: &str = "readOnly";
 
 impl Publisher for Local {
     fn publish(

@@ -218,7 +218,7 @@ impl Shelf {
         let mut content = Vec::with_capacity(1024);
         let read = open(&path, false).and_then(|mut file| file.read_to_end(&mut content));
         let read = present(read).map_err(failed("read", &path))?;
-        Ok(read.map(|_| from_bytes(&content).map_err(|wrong| format!("{} {wrong}", path.display()))))
+        Ok(read.map(|_| from_bytes(&content).map_err(|wrong| format!("{}: {wrong}", path.display()))))
     }
 
     /// The record of an object, or a text that says what is wrong with it; None if there is no object.

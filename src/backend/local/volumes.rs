@@ -182,15 +182,9 @@ impl Volumes for Local {
     }
 
     /// Snapshots are copies of their own: none of them keeps storage of the volume.
-    fn delete(
-        &self,
-        _call: &Call,
-        deletion: &Deletion<'_>,
-        record_deletion: RecordDeletion<'_>,
-    ) -> Result<Deleted> {
+    fn delete(&self, _call: &Call, deletion: &Deletion<'_>, _: RecordDeletion<'_>) -> Result<Deleted> {
         let id = deletion.id;
         let Some(found) = self.look_up(id)? else { return Ok(Deleted::Absent) };
-        record_deletion()?;
         self.refuse_published(id, &found)?;
         self.refuse_attached(id)?;
         self.volumes.retire(&id.object, &format!("volume {id}"), &self.pending)?;

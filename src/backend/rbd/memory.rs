@@ -11,7 +11,8 @@ use crate::backend::rbd::tool::PoolOptions;
 use crate::backend::replication::Schedule;
 use crate::secrets::Secrets;
 
-/// What is remembered of the clusters. Forgetting costs a few processes, never a wrong answer.
+/// What is remembered of the clusters. Forgetting costs a few commands, and never data: an unpublish request
+/// without secrets is refused, and the deletion of a volume that is being copied anew may find it absent.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     pub records: RecordCache,

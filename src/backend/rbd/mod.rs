@@ -5,7 +5,7 @@
 //! | what | where |
 //! |---|---|
 //! | a volume | image `csi-vol-[SLUG-]KEY`, from the name in the request; the image's id is the incarnation |
-//! | a volume whose pool topology chose | image `csi-vol-[SLUG-]KEY.POOL`: the pool with the registry |
+//! | a volume whose pool topology chose | image `csi-vol-[SLUG-]KEY.REGISTRY`: the pool with the registry |
 //! | that pool | a lock on the object `cephlet.name.KEY` in the registry, whose tag is the pool |
 //! | the request for a volume | `cephlet.request` in the image's metadata |
 //! | how it is replicated | `cephlet.replication` in the image's metadata |
@@ -17,17 +17,17 @@
 //! | a deleted volume that is large or needed | image `csi-held-<id>`, until it is removed |
 //!
 //! [`names`] has the names; `image`, `snapshot`, `publish` and `mirror` the operations; `node` the devices;
-//! `jobs` the background work; [`tool`] the requests to a cluster. They share a `context`, with its `memory`,
-//! and nothing else.
+//! `jobs` the background work; [`tool`] the requests to a cluster. All of them work with a `context` and its
+//! `memory`.
 
 mod context;
-mod header_lock;
 mod image;
 mod jobs;
 mod memory;
 mod mirror;
 mod names;
 pub mod node;
+mod node_clients;
 mod parameters;
 mod publish;
 mod snapshot;
@@ -44,7 +44,7 @@ pub(crate) use self::timing::Timing;
 use std::sync::{Arc, Weak};
 
 use self::context::Context;
-use self::jobs::{Job, Jobs, leftovers, run, sweep};
+use self::jobs::{Job, Jobs, examine, run, sweep};
 use self::memory::Memory;
 use self::names::NAME;
 use self::node::Mapper;
@@ -112,7 +112,12 @@ impl Backend for Rbd {
 
     /// Published nodes are locks on each single image. A list of them would take two processes an image.
     fn traits(&self) -> Traits {
-        Traits { is_remote: true, lists_published_nodes: false, grows_on_nodes: true }
+        Traits {
+            is_remote: true,
+            records_deletions: true,
+            lists_published_nodes: false,
+            grows_on_nodes: true,
+        }
     }
 
     fn is_set_up(&self) -> bool {
@@ -135,7 +140,7 @@ impl Backend for Rbd {
     }
 
     fn examine(&self) -> Vec<Finding> {
-        leftovers::examine(&self.context)
+        examine::examine(&self.context)
     }
 
     fn place(&self, request: &PlacementRequest<'_>) -> Result<Placement> {

@@ -1,10 +1,10 @@
-//! Every name that cephlet gives in a cluster, and how it is recognised. None of them may ever change: images
-//! of these names exist.
+//! Every name that cephlet gives to images and their snapshots, and how it is recognised. None of them may
+//! ever change: images of these names exist.
 //!
 //! | name | of what |
 //! |---|---|
 //! | `csi-vol-[SLUG-]KEY` | the image of a volume (made in [`ids`]) |
-//! | `csi-vol-[SLUG-]KEY.POOL` | the same where topology chose its pool; its name is registered here |
+//! | `csi-vol-[SLUG-]KEY.REGISTRY` | the same where topology chose its pool; REGISTRY has its name |
 //! | `csi-tmp-TAG-KEY-R` | a copy that the controller with this tag is making, with R drawn for the attempt |
 //! | `csi-held-<image id>` | a deleted volume that is large or still needed; removed in the background |
 //! | `csi-snap-KEY-R` | a snapshot that was asked for; R is drawn, so the name is never used again |

@@ -14,7 +14,7 @@ use crate::backend::rbd::tool::{DEFAULT_OBJECT_SIZE, FEATURES, Layout};
 use crate::clusters::{Clusters, DomainPool};
 use crate::csi::{Capability, FS_TYPE, METADATA, Map};
 use crate::error::{Error, Result};
-use crate::ids::Place;
+use crate::ids::{MAX_RBD_PLACE, Place};
 
 /// The parameters of a volume.
 pub const PARAMETERS: [&str; 18] = [
@@ -137,7 +137,7 @@ impl Settings {
     /// Where a volume with these parameters would live.
     pub fn place(&self, clusters: &Clusters) -> Result<Place> {
         let place = placement::choose(clusters, NAME, &self.wish())?;
-        place.fits(None)?;
+        place.fits(None, MAX_RBD_PLACE)?;
         Ok(place)
     }
 

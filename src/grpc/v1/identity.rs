@@ -18,8 +18,7 @@ impl wire::Identity for Services {
         })
     }
 
-    /// All copies of the plugin answer the same, whichever services they serve (CSI,
-    /// "GetPluginCapabilities").
+    /// The answer does not depend on the services that this daemon serves (CSI, "GetPluginCapabilities").
     fn get_plugin_capabilities(&self, (caller, _): Asked<wire::GetPluginCapabilitiesRequest>) -> Answer {
         use wire::plugin_capability::service::Type as Service;
         use wire::plugin_capability::volume_expansion::Type as Expansion;

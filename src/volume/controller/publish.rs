@@ -2,7 +2,8 @@
 
 use crate::backend::{Publication, Unpublished};
 use crate::dispatch::Call;
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
+use crate::ids;
 use crate::volume::Operations;
 use crate::volume::request::{ControllerPublish, ControllerUnpublish, Map};
 
@@ -11,6 +12,9 @@ impl Operations {
     pub fn controller_publish(&self, call: &Call, request: &ControllerPublish) -> Result<Map> {
         let (id, backend) = request.volume.get()?;
         backend.supports(&request.capability)?;
+        if let Err(wrong) = ids::refuse_node(&request.node_id) {
+            return Err(Error::not_found(format!("there is no node {:?}: {wrong}", request.node_id)));
+        }
         let publication = Publication {
             node: request.node_id.clone(),
             capability: request.capability.clone(),
@@ -25,6 +29,10 @@ impl Operations {
         let node = (!request.node_id.is_empty()).then_some(request.node_id.as_str());
         match backend.publisher().unpublish(call, id, node, &request.secrets) {
             Err(error) if error.kind() == Kind::NotFound => Ok(Unpublished::NoVolume),
+            // Remote storage does not know all nodes. Only some names are impossible.
+            Ok(Unpublished::Done) if node.is_some_and(|node| ids::refuse_node(node).is_err()) => {
+                Ok(Unpublished::NoNode)
+            }
             outcome => outcome,
         }
     }

@@ -30,7 +30,7 @@ pub struct NodeRecord {
     /// The paths where it is staged and published.
     pub uses: Vec<Use>,
     /// Who published it to this node, and has to unpublish it.
-    #[serde(with = "RecordedPublisher", rename = "published_by")]
+    #[serde(rename = "published_by")]
     pub published: PublishedBy,
     /// The image that was attached, or was to be.
     #[serde(with = "RecordedImage")]
@@ -109,14 +109,6 @@ pub struct BegunWork {
     pub image: String,
     /// The publication, see [`AttachedImage::publication`].
     pub publication: String,
-}
-
-/// The recorded form of [`PublishedBy`].
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "PublishedBy", rename_all = "snake_case")]
-enum RecordedPublisher {
-    Controller,
-    Node,
 }
 
 /// The recorded form of [`AttachedImage`].

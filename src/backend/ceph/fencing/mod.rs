@@ -20,7 +20,7 @@ use ipnet::IpNet;
 use self::map::{ClusterMap, last_line};
 use super::ClusterAccess;
 use super::monitor::blocklist::{addition, removal};
-use super::monitor::{Command, Door, Monitors, question};
+use super::monitor::{Command, MonitorClient, Monitors, question};
 use super::placement::{choose_cluster, known};
 use crate::backend::{FenceClient, Fencing};
 use crate::clusters::Clusters;
@@ -65,19 +65,22 @@ impl Fences {
 }
 
 /// Reads the cluster and its daemons; also gives the answer to a trial removal.
-fn look(monitors: &Door<'_>) -> Result<(ClusterMap, String)> {
+fn look(monitors: &MonitorClient<'_>) -> Result<(ClusterMap, String)> {
     let dumps = ["mon dump", "mgr dump", "osd dump"].map(|dump| question(dump, None));
     ask(monitors, Class::Change, dumps.into_iter().chain([removal(NO_ENTRY)]))
 }
 
 /// Makes the changes, one after the other, and reads the cluster again.
-fn change(monitors: &Door<'_>, changes: impl Iterator<Item = Command>) -> Result<(ClusterMap, String)> {
+fn change(
+    monitors: &MonitorClient<'_>,
+    changes: impl Iterator<Item = Command>,
+) -> Result<(ClusterMap, String)> {
     ask(monitors, Class::Change, changes.chain([question("osd dump", None)]))
 }
 
 /// The cluster after these commands, and their messages on stderr.
 fn ask(
-    monitors: &Door<'_>,
+    monitors: &MonitorClient<'_>,
     class: Class,
     commands: impl IntoIterator<Item = Command>,
 ) -> Result<(ClusterMap, String)> {

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Command, Door, question};
+use super::{Command, MonitorClient, question};
 use crate::backend::ceph::{Failure, read_all};
 use crate::clock::timestamp;
 use crate::error::{Error, Result};
@@ -120,7 +120,7 @@ fn change(what: &str, address: &str, seconds: Option<f64>) -> Command {
     [("prefix", "osd blocklist".into())].into_iter().chain(range).chain(named).chain(expire).collect()
 }
 
-impl Door<'_> {
+impl MonitorClient<'_> {
     /// The entries of the blocklist. The cluster prints a list of addresses and a list of ranges.
     pub fn blocklist(&self) -> Result<Vec<Entry>> {
         let output = self.ask_of_any_age(Class::Question, question("osd blocklist ls", None));

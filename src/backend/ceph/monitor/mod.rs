@@ -44,21 +44,21 @@ pub trait Monitors: Send + Sync {
 
 impl dyn Monitors + '_ {
     /// The monitors and the manager of one cluster, within a call.
-    pub(crate) fn of<'a>(&'a self, call: &'a Call, access: &'a ClusterAccess) -> Door<'a> {
-        Door { monitors: self, call, access }
+    pub(crate) fn of<'a>(&'a self, call: &'a Call, access: &'a ClusterAccess) -> MonitorClient<'a> {
+        MonitorClient { monitors: self, call, access }
     }
 }
 
 /// The monitors and the manager of one cluster, within a call. Its other methods are typed questions.
 #[derive(Clone, Copy)]
-pub(crate) struct Door<'a> {
+pub(crate) struct MonitorClient<'a> {
     monitors: &'a dyn Monitors,
     pub call: &'a Call,
     /// The cluster and the credentials.
     pub access: &'a ClusterAccess,
 }
 
-impl Door<'_> {
+impl MonitorClient<'_> {
     /// [`Monitors::ask`]
     pub fn ask(&self, class: Class, commands: &[Command]) -> Result<Output, Failure> {
         self.monitors.ask((self.call, self.access), class, commands)

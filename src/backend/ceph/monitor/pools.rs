@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{Door, question};
+use super::{MonitorClient, question};
 use crate::backend::ceph::read;
 use crate::error::Result;
 use crate::exec::Class;
@@ -26,7 +26,7 @@ struct Row {
     application_metadata: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-impl Door<'_> {
+impl MonitorClient<'_> {
     /// The pools for an application, as marked by `rbd pool init` and `ceph fs new`.
     pub fn pools(&self, application: &str) -> Result<Vec<ListedPool>> {
         let output = self.ask(Class::Question, &[question("osd pool ls", Some("detail"))]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Door, question};
+use super::{MonitorClient, question};
 use crate::backend::ceph::read;
 use crate::error::Result;
 use crate::exec::Class;
@@ -58,7 +58,7 @@ impl PoolStats {
     }
 }
 
-impl Door<'_> {
+impl MonitorClient<'_> {
     /// The free space in every pool, by name.
     pub fn free_spaces(&self) -> Result<BTreeMap<String, FreeSpace>> {
         self.usage("the pools")

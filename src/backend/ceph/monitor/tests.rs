@@ -38,7 +38,7 @@ impl Fixture {
         }
     }
 
-    fn door(&self) -> Door<'_> {
+    fn monitors(&self) -> MonitorClient<'_> {
         (&self.monitors as &dyn Monitors).of(&self.call, &self.access)
     }
 
@@ -69,7 +69,7 @@ fn several_commands_are_one_process_that_prints_json() {
     it.prints("--format=json", "{}");
     let network = "10.1.0.0/24".parse().unwrap();
     let commands = [blocklist::addition(&network), question("osd dump", None)];
-    it.door().ask(Class::Change, &commands).unwrap();
+    it.monitors().ask(Class::Change, &commands).unwrap();
     let ran = it.runner.ran();
     let lines = String::from_utf8(ran[0].stdin_bytes().to_vec()).unwrap();
     assert_eq!(lines, "osd blocklist range add 10.1.0.0/24 1000000000000\nosd dump\n");
@@ -94,7 +94,7 @@ fn the_room_of_all_pools_is_one_question() {
     let printed = r#"{"pools":[{"name":"data","id":1,"stats":{"stored":1,"max_avail":4000}}]}"#;
     it.prints("df detail --format=json", printed);
     let room = FreeSpace { available: 4000, full: false };
-    assert_eq!(it.door().free_spaces().unwrap(), [("data".to_string(), room)].into());
+    assert_eq!(it.monitors().free_spaces().unwrap(), [("data".to_string(), room)].into());
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn pools_are_listed_with_what_is_written_on_them_for_rbd() {
         labels: labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
     };
     let expected = [listed("eu1", &[("cephlet.zone", "eu-1")]), listed("plain", &[])];
-    assert_eq!(it.door().pools("rbd").unwrap(), expected);
+    assert_eq!(it.monitors().pools("rbd").unwrap(), expected);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn who_is_shut_out_stands_in_two_lists() {
         entry("10.9.9.8:0/0", Some("10.9.9.8/32"), 1_795_249_950),
         entry("10.9.8.5/24", Some("10.9.8.0/24"), 1_795_249_951),
     ];
-    assert_eq!(it.door().blocklist().unwrap(), expected);
+    assert_eq!(it.monitors().blocklist().unwrap(), expected);
 }
 
 #[test]
@@ -137,10 +137,10 @@ fn a_client_is_shut_out_for_years() {
     let it = Fixture::new();
     let add = "osd blocklist add 10.9.9.9:0/42 315360000";
     it.prints(add, "");
-    it.door().shut_out("10.9.9.9:0/42", 10).unwrap();
+    it.monitors().shut_out("10.9.9.9:0/42", 10).unwrap();
     it.fails(add, 13, "Error EACCES: access denied\n");
     let parts = ["shut out the client at 10.9.9.9:0/42", "`ceph auth caps client.cephlet mon 'profile rbd'"];
-    assert_error(it.door().shut_out("10.9.9.9:0/42", 10), Kind::Precondition, &parts);
+    assert_error(it.monitors().shut_out("10.9.9.9:0/42", 10), Kind::Precondition, &parts);
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn older_clusters_call_it_by_another_name() {
     let it = Fixture::new();
     it.fails("osd blocklist ls --format=json", 22, "Error EINVAL: invalid command\n");
     it.prints("osd blacklist ls --format=json", "[]");
-    assert_eq!(it.door().blocklist().unwrap(), []);
+    assert_eq!(it.monitors().blocklist().unwrap(), []);
 }
 
 #[test]
@@ -156,11 +156,11 @@ fn a_cluster_that_is_not_reached_is_told_as_such_whatever_was_asked() {
     let it = Fixture::new();
     let parts = ["cluster \"main\" was not reached", "check that they run"];
     it.fails("osd pool ls detail --format=json", 1, "timed out\n");
-    assert_error(it.door().pools("rbd"), Kind::Unavailable, &parts);
+    assert_error(it.monitors().pools("rbd"), Kind::Unavailable, &parts);
     it.fails("df detail --format=json", 1, "timed out\n");
-    assert_error(it.door().free_space("vms"), Kind::Unavailable, &parts);
+    assert_error(it.monitors().free_space("vms"), Kind::Unavailable, &parts);
     it.fails("osd blocklist ls --format=json", 1, "timed out\n");
-    assert_error(it.door().blocklist(), Kind::Unavailable, &parts);
+    assert_error(it.monitors().blocklist(), Kind::Unavailable, &parts);
 }
 
 #[test]

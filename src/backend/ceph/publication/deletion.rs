@@ -46,8 +46,8 @@ pub(crate) struct DeletionTimes {
     pub poll: Duration,
     /// The longest time between taking the lock and starting the removal.
     pub decision: Duration,
-    /// How long the lock lasts. A removal that was started under it has ended by then. If a controller died
-    /// for good, others wait this long.
+    /// How long the lock lasts. The removal of an object whose name may be used again ends before. If
+    /// a controller died for good, others wait this long.
     pub lifetime: Duration,
 }
 

@@ -6,8 +6,8 @@
 //! controller with that same request can hold it, and a repeated request always succeeds.
 //!
 //! A description reads `{"publication":{"access":"mount:ext4","by":"controller","mode":"SingleNodeWriter",
-//! "nonce":"0123456789abcdef","read_only":false,"stage":"given"},"version":1}`. Its words are defined here,
-//! where they are written and read, and never change.
+//! "nonce":"0123456789abcdef","read_only":false,"stage":"given"},"version":1}`. Its words are defined here
+//! and, for `by`, with [`PublishedBy`]; they never change.
 
 pub(crate) mod deletion;
 pub(crate) mod request;

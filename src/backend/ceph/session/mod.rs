@@ -51,7 +51,7 @@ const REST: Duration = Duration::from_secs(600);
 
 /// How many requests of a user the session carries out at once, and how many of them for the manager. It has
 /// as many threads for each (`WORKERS`).
-const AT_ONCE: Limits = Limits { all: usize::MAX, each: 8, lasting: 1, spare: 0 };
+const AT_ONCE: Limits = Limits { all: usize::MAX, each: 8, lasting: 1 };
 
 /// How the names of commands begin that the manager carries out.
 const OF_MANAGER: [&str; 4] = ["rbd ", "fs subvolume", "fs clone", "mds."];

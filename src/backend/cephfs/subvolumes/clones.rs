@@ -70,7 +70,7 @@ impl Subvolumes<'_> {
     pub fn clone_state(&self, name: &str) -> Result<CloneState> {
         let named = [("vol_name", Value::from(self.fs)), ("clone_name", name.into())];
         let arguments = named.into_iter().chain(self.group_as("group_name")).collect();
-        match ask(&self.door, Class::Question, "fs clone status", arguments) {
+        match ask(&self.monitors, Class::Question, "fs clone status", arguments) {
             Ok(printed) => Ok(read::<CloneStatus>("ceph fs clone status", &printed)?.status.into()),
             Err(failure) if is_absent(&failure) => Ok(CloneState::Absent),
             Err(failure) if is_only_retained(&failure) => Ok(CloneState::Absent),

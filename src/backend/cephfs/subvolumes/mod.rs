@@ -20,7 +20,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::backend::ceph::monitor::{Command, Door};
+use crate::backend::ceph::monitor::{Command, MonitorClient};
 use crate::backend::ceph::{Failure, read};
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
@@ -68,34 +68,34 @@ pub(crate) struct NewSubvolume {
 }
 
 /// The file systems of a cluster.
-pub(crate) fn file_systems(door: &Door<'_>) -> Result<Vec<FileSystem>> {
-    let printed = ask(door, Class::Question, "fs ls", Vec::new());
+pub(crate) fn file_systems(monitors: &MonitorClient<'_>) -> Result<Vec<FileSystem>> {
+    let printed = ask(monitors, Class::Question, "fs ls", Vec::new());
     read("ceph fs ls", &printed.map_err(|failure| failed(failure, "list the file systems"))?)
 }
 
 /// What a command prints that begins with `fs`. A manager that has just started is waited for.
 pub(crate) fn ask(
-    door: &Door<'_>,
+    monitors: &MonitorClient<'_>,
     class: Class,
     prefix: &'static str,
     arguments: Vec<(&'static str, Value)>,
 ) -> Result<Vec<u8>, Failure> {
     let (prefix, format) = ([("prefix", prefix.into())], [("format", "json".into())]);
     let command: Command = prefix.into_iter().chain(arguments).chain(format).collect();
-    let ask = || door.ask(class, slice::from_ref(&command)).map(|output| output.stdout);
+    let ask = || monitors.ask(class, slice::from_ref(&command)).map(|output| output.stdout);
     let answer = ask();
     if !is_starting(&answer) {
         return answer;
     }
     let again = || Ok(Some(ask()).filter(|answer| !is_starting(answer)));
-    let later = door.call.wait_for("the manager, which has just started", STARTS_WITHIN, PAUSE, again);
+    let later = monitors.call.wait_for("the manager, which has just started", STARTS_WITHIN, PAUSE, again);
     later.ok().flatten().unwrap_or(answer)
 }
 
 /// The subvolumes of a group.
 #[derive(Clone, Copy)]
 pub(crate) struct Subvolumes<'a> {
-    pub door: Door<'a>,
+    pub monitors: MonitorClient<'a>,
     /// The file system.
     pub fs: &'a str,
     /// The group; empty for none.
@@ -138,13 +138,13 @@ impl Subvolumes<'_> {
     fn ensure_group(&self) -> Result<()> {
         let of_fs = || vec![("vol_name", Value::from(self.fs))];
         let doing = || format!("make the subvolume group {:?}", self.group);
-        let listed = ask(&self.door, Class::Question, "fs subvolumegroup ls", of_fs());
+        let listed = ask(&self.monitors, Class::Question, "fs subvolumegroup ls", of_fs());
         let listed = listed.map_err(|failure| failed(failure, doing()))?;
         if names_in("ceph fs subvolumegroup ls", &listed)?.contains(self.group) {
             return Ok(());
         }
         let arguments = of_fs().into_iter().chain([("group_name", Value::from(self.group))]).collect();
-        let made = ask(&self.door, Class::Change, "fs subvolumegroup create", arguments);
+        let made = ask(&self.monitors, Class::Change, "fs subvolumegroup create", arguments);
         made.map(drop).map_err(|failure| failed(failure, doing()))
     }
 
@@ -188,7 +188,7 @@ impl Subvolumes<'_> {
     pub fn names(&self) -> Result<BTreeSet<String>> {
         let arguments =
             [("vol_name", self.fs.into())].into_iter().chain(self.group_as("group_name")).collect();
-        match ask(&self.door, Class::Question, "fs subvolume ls", arguments) {
+        match ask(&self.monitors, Class::Question, "fs subvolume ls", arguments) {
             Ok(printed) => names_in("ceph fs subvolume ls", &printed),
             Err(failure) if is_absent(&failure) => Ok(BTreeSet::new()),
             Err(failure) => Err(failed(failure, format!("list the subvolumes of group {:?}", self.group))),
@@ -223,7 +223,7 @@ impl Subvolumes<'_> {
     ) -> Result<Vec<u8>, Failure> {
         let named = [("vol_name", self.fs.into()), ("sub_name", name.into())];
         let arguments = named.into_iter().chain(arguments).chain(self.group_as("group_name"));
-        ask(&self.door, class, prefix, arguments.collect())
+        ask(&self.monitors, class, prefix, arguments.collect())
     }
 
     /// The argument of this name for the group; None without a group.
@@ -235,7 +235,7 @@ impl Subvolumes<'_> {
         if failure.says("FS '") && failure.says("not found") {
             return Error::precondition(format!(
                 "cluster {:?} has no file system {:?}: `ceph fs ls` shows those that it has",
-                self.door.access.cluster.name, self.fs
+                self.monitors.access.cluster.name, self.fs
             ));
         }
         failed(failure, format!("{doing} subvolume {name:?} of group {:?} in {:?}", self.group, self.fs))

@@ -1,6 +1,7 @@
 //! Snapshots and copies.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -9,6 +10,7 @@ use super::fake::{FakeFs, Fault, MOST_SNAPSHOTS};
 use super::{FAULTS, MIB, controller, create, delete, insist, listed, sweep_all, try_sweep, wanted};
 use crate::backend::cephfs::context::Context;
 use crate::backend::cephfs::examine::examine;
+use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::rbd::tests::{ONE, TWO, call};
 use crate::backend::{
     Deleted, NewSnapshot, NewVolume, Origin, Snapshot, SnapshotFilter, Snapshots, Volume, Volumes,
@@ -96,8 +98,14 @@ fn after_a_crash_at_any_step_the_same_request_makes_one_copy() {
                 cluster.fail_at(step, fault);
                 let first = make(&ours, &new);
                 cluster.restart();
-                let again = controller(&cluster, tag);
+                let mut again = controller(&cluster, tag);
+                // The repeat takes over what was begun, however long this machine was busy.
+                again.timing.abandoned = Duration::from_secs(24 * 60 * 60);
+                let was_whole = listed(&again).len() == 2;
                 let made = insist(|| make(&again, &new)).unwrap();
+                // The snapshot of the copy is not left to a sweep in an hour.
+                assert!(was_whole || cluster.snapshots().len() == 1, "{fault:?} at step {step}");
+                again.timing.abandoned = Duration::ZERO;
                 if let Ok(first) = first {
                     assert_eq!(first.id, made.id, "UNSAFE: {fault:?} at step {step}");
                 }
@@ -113,6 +121,36 @@ fn after_a_crash_at_any_step_the_same_request_makes_one_copy() {
                 assert_eq!(listed(&again).len(), 2, "{fault:?} at step {step}");
             }
         }
+    }
+}
+
+/// The sweep may have read the entry already, and would remove what the request has taken over.
+#[test]
+fn a_copy_that_was_not_asked_for_lately_is_begun_anew() {
+    const HOUR: u64 = 60 * 60;
+    for (hours, is_taken_over) in [(11, true), (13, false)] {
+        let cluster = FakeFs::default();
+        let mut ours = controller(&cluster, ONE);
+        ours.timing.abandoned = Duration::from_secs(24 * HOUR);
+        let new = copy_of("copy", Origin::Volume(create(&ours, "source", 8).unwrap().id));
+        let let_hours_pass = || {
+            ours.within(&call(), (&new.place, &new.secrets), |fs| {
+                let mut all = fs.index().all()?.into_iter();
+                let Some((_, object, entry)) = all.find(|(.., it)| it.state == State::Making) else {
+                    return Ok(None);
+                };
+                let aged = Entry { since: entry.since - hours * HOUR, ..entry };
+                fs.index().set(&fs.path(&object), &aged).map(|()| Some(object))
+            })
+        };
+        let begun = (1..STEPS).find_map(|step| {
+            cluster.fail_at(step, Fault::After);
+            make(&ours, &new).unwrap_err();
+            cluster.restart();
+            let_hours_pass().unwrap()
+        });
+        let made = insist(|| make(&ours, &new)).unwrap();
+        assert_eq!(begun == Some(made.id.object), is_taken_over, "after {hours} hours");
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! Nothing can be written to a clone before it is complete, so the entry in the index has the request, and
 //! the snapshot that is copied. A repeated request takes the entry over, whichever controller began it, and
-//! waits for the same clone. A volume is copied from a transient snapshot, which is removed when the copy is
-//! whole.
+//! waits for the same clone, unless that was asked for last half a day ago. A volume is copied from a
+//! transient snapshot, which is removed when the copy is whole.
 
 use std::time::Instant;
 

@@ -14,6 +14,7 @@
 //! |---|---|---|
 //! | 2, or in 3 | an entry *making*, perhaps a subvolume | the sweep, a day later: a command may be late |
 //! | 4 | a claim of a subvolume that is *making* | the repeat: the claim means that all is made |
+//! | 5 | the transient snapshot of a copy | the sweep |
 
 use std::time::Instant;
 
@@ -29,12 +30,12 @@ use crate::backend::cephfs::volumes::{copy, place, share, size};
 use crate::backend::creation_record::{CreationRequest, Placed};
 use crate::backend::{NewVolume, Volume};
 use crate::error::{Error, Kind, Result};
-use crate::ids::{self, MAX_CEPHFS_PLACE, Place};
+use crate::ids::{self, MAX_CEPHFS_PLACE};
 
 /// Makes the volume, or finds the one that the same request made.
 pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
     let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
-    refuse_long(&fs.place)?;
+    fs.place.fits(None, MAX_CEPHFS_PLACE)?;
     if let Some(volume) = find_claimed(fs, new)? {
         return Ok(volume);
     }
@@ -68,9 +69,7 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
             fs.id_of(&object)
         )));
     }
-    if let Err(error) = copy::tidy(fs, &object, &entry) {
-        log::warn!("what {object} was copied from is removed later: {error}");
-    }
+    tidy(fs, &object, &entry);
     Ok(volume(fs, &object, &entry))
 }
 
@@ -158,9 +157,18 @@ fn find_made(fs: &Fs<'_>, object: &str, new: &NewVolume, placed: &Placed) -> Res
         }
     };
     fs.index().set(&path, &entry)?;
+    // Before the look: it writes the entry, which another controller may have marked deleted meanwhile.
+    tidy(fs, object, &entry);
     match size_of_present(fs, object, Some(&entry))? {
         Some(_) => Ok(Some(entry)),
         None => fs.index().remove(&path).map(|()| None),
+    }
+}
+
+/// Removes what was made for a copy only. What cannot be removed now is left to the sweep.
+fn tidy(fs: &Fs<'_>, object: &str, entry: &Entry) {
+    if let Err(error) = copy::tidy(fs, object, entry) {
+        log::warn!("what {object} was copied from is removed later: {error}");
     }
 }
 
@@ -192,17 +200,4 @@ fn make(fs: &Fs<'_>, object: &str, wanted: &NewSubvolume) -> Result<()> {
 fn key_of(new: &NewVolume) -> Result<&str> {
     ids::volume_key(&new.object)
         .ok_or_else(|| Error::internal(format!("{:?} is no name of a volume's object", new.object)))
-}
-
-/// Refuses a place whose names make IDs too long, before anything is made there.
-fn refuse_long(place: &Place) -> Result<()> {
-    let Place { cluster, pool, namespace, .. } = place;
-    let length: usize = [cluster, pool, namespace].map(|name| ids::encode(name).len()).iter().sum();
-    match length <= MAX_CEPHFS_PLACE {
-        true => Ok(()),
-        false => Err(Error::invalid(format!(
-            "cluster {cluster:?}, file system {pool:?} and group {namespace:?} take {length} bytes in the IDs of \
-             snapshots, at most {MAX_CEPHFS_PLACE} are allowed: use shorter names"
-        ))),
-    }
 }

@@ -117,7 +117,7 @@ fn capacity(fs: &Fs<'_>, settings: &Settings, wishes: &Wishes) -> Result<Capacit
         true => fs.context.domains.room(&place::asked(fs, settings, wishes)?)?.available,
         false => {
             let pool = place::data_pool(fs, settings.layout.pool.as_deref().map(|pool| ("pool", pool)))?;
-            fs.door().free_space(pool)?.map_or(0, |space| space.available)
+            fs.monitors().free_space(pool)?.map_or(0, |space| space.available)
         }
     };
     Ok(Capacity { available, largest: size::LARGEST, smallest: 1 })
@@ -129,7 +129,7 @@ fn condition(fs: &Fs<'_>, found: &Found) -> Result<Condition> {
     if size.is_some_and(|size| *used >= size) {
         return Ok(Some(Reason::QuotaUsedUp.into()));
     }
-    let is_full = fs.door().free_spaces()?.get(data_pool).is_some_and(|space| space.full);
+    let is_full = fs.monitors().free_spaces()?.get(data_pool).is_some_and(|space| space.full);
     let detail = || format!("pool {data_pool:?} with its data is full: see `ceph df detail`");
     Ok(is_full.then(|| Fault::new(Reason::PoolFull, detail())))
 }

@@ -24,7 +24,7 @@ pub(crate) fn asked<'a>(fs: &'a Fs<'_>, settings: &'a Settings, wishes: &'a Wish
         data_pool(fs, Some(("topologyConstrainedPools", &pool.name)))?;
     }
     Ok(Asked {
-        monitors: fs.door(),
+        monitors: fs.monitors(),
         constrained,
         data_pool: None,
         wishes,

@@ -50,7 +50,7 @@ fn damage_is_a_condition_and_hides_nobody() {
     let expected = [
         None,
         Some((Reason::RecordUnreadable, "record is missing")),
-        Some((Reason::RecordUnreadable, "record is damaged")),
+        Some((Reason::RecordUnreadable, "record: it is damaged")),
         Some((Reason::RecordUnreadable, "version 2")),
         Some((Reason::ImageMissing, "image is missing")),
         Some((Reason::ImageCutOff, "cut off")),

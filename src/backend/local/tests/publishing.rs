@@ -72,11 +72,11 @@ fn a_damaged_publication_is_healed_by_unpublishing() {
     let volume = it.volume("a", MIB);
     std::fs::write(it.path(&volume, "published"), "{").unwrap();
     let published = it.local.publish(&it.call, &volume.id, &publication(false), &it.none);
-    refused(published, Kind::Internal, &["published is damaged", "unpublish"]);
+    refused(published, Kind::Internal, &["published: it is damaged", "unpublish"]);
     refused(it.delete(&volume.id), Kind::Precondition, &["unpublish"]);
     let told = it.find(&volume).unwrap().condition.flatten().unwrap();
     assert!(
-        told.reason == Reason::RecordUnreadable && told.detail.contains("published is damaged"),
+        told.reason == Reason::RecordUnreadable && told.detail.contains("published: it is damaged"),
         "{told}"
     );
     it.local.unpublish(&it.call, &volume.id, Some(NODE), &it.none).unwrap();

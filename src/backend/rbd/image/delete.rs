@@ -1,8 +1,8 @@
 //! Deleting a volume.
 //!
 //! If nothing is in the way, a deletion is three commands: take the [lock](DeletionLock), look up the name,
-//! remove the image. An image that is large, or has snapshots, is [retained](super::retain): it gets another
-//! name, and is removed in the background.
+//! remove the image. An image that is large, has snapshots, or is in a pool that moves removed images to the
+//! trash, is [retained](super::retain): it gets another name, and is removed in the background.
 //!
 //! Before the lock is taken, the image's id is in the journal. A killed `rbd rm` frees the name while the
 //! image is still there, and another controller may make a new image of the name. So the rest is removed by
@@ -23,12 +23,12 @@
 use crate::backend::ceph::publication::deletion::{Acquired, DeletionLock, is_published};
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{find_volume, refuse_absent_in_resync};
-use crate::backend::rbd::image::parent::check_parent_later;
 use crate::backend::rbd::image::remove::{
     exists_or_cleared, insist, interrupted, is_large, remove_bare_name, remove_for_good,
 };
 use crate::backend::rbd::image::rename::find_by_own_name;
 use crate::backend::rbd::image::retain::{names_of_live, retain};
+use crate::backend::rbd::image::retained_checks::check_parent_later;
 use crate::backend::rbd::image::unregister::Registered;
 use crate::backend::rbd::image::watchers::{refuse_mapped, refuse_watched_in_removal};
 use crate::backend::rbd::mirror::role::refuse_to_delete_copy;
@@ -226,7 +226,8 @@ fn delete_image(pool: &Pool<'_>, deletion: &Deletion<'_>, image: &str) -> Result
     delete().inspect_err(|_| deleter.release(target))
 }
 
-/// Removes an image at once if it is small and has no snapshots, and retains any other.
+/// Removes an image at once if it is small, has no snapshots, and its pool does not move it to the trash.
+/// Retains any other.
 fn remove_or_retain(
     pool: &Pool<'_>,
     info: &ImageInfo,

@@ -75,7 +75,7 @@ pub(crate) fn with_record(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result
         return Ok(ImageWithRecord { info, record: None });
     };
     let record =
-        Record::parse(&text).map_err(|wrong| Error::internal(format!("image {:?}: {wrong}", info.name)))?;
+        Record::parse(&text).map_err(|wrong| wrong.context(format_args!("image {:?}", info.name)))?;
     records.remember(key, &info.id, &record);
     Ok(ImageWithRecord { info, record: Some(record) })
 }

@@ -13,19 +13,19 @@ use crate::backend::ceph::claim::{Description, Name, Share};
 use crate::backend::ceph::domains::{Asked, Choice, Wishes};
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::create;
-use crate::backend::rbd::image::spec::CreateSpec;
+use crate::backend::rbd::image::spec::{CreateSpec, find_whole};
 use crate::backend::rbd::parameters::Settings;
 use crate::backend::{NewVolume, Origin, Volume};
 use crate::csi::TopologyRequirement;
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
-use crate::ids::{self, Place};
+use crate::ids::{self, MAX_RBD_PLACE, Place};
 
 /// How many times to ask for a claim that is another each time.
 const ATTEMPTS: usize = 4;
 
 /// A volume whose name is registered, within a call.
-struct Registered<'a> {
+struct RegisteredVolume<'a> {
     context: &'a Context,
     call: &'a Call,
     new: &'a NewVolume,
@@ -46,7 +46,7 @@ pub(crate) fn create(
     let (key, _) = ids::registration(&new.object)
         .ok_or_else(|| Error::internal(format!("{:?} is no name of a registered object", new.object)))?;
     let name = context.volume_name(call, &registry, key);
-    let this = Registered { context, call, new, spec, requirement, registry: &registry, name };
+    let this = RegisteredVolume { context, call, new, spec, requirement, registry: &registry, name };
     if let Some(volume) = this.find_known()? {
         return Ok(volume);
     }
@@ -57,7 +57,7 @@ pub(crate) fn create(
     let created = this.within(&choice, create::create).map_err(|error| {
         // The chosen pool may be gone.
         context.memory.domains.forget(&new.place.cluster);
-        this.name.give_back_after(&share, error)
+        this.name.give_back_after(&share, error, || this.is_free(&choice))
     })?;
     if !this.name.confirm(&share)? {
         return Err(Error::unavailable(format!(
@@ -78,7 +78,7 @@ enum Found {
     Claimed(Choice, Share),
 }
 
-impl Registered<'_> {
+impl RegisteredVolume<'_> {
     fn key(&self) -> String {
         self.new.place.lock_key(&self.new.object)
     }
@@ -104,12 +104,18 @@ impl Registered<'_> {
         let registry = context.pool(call, self.registry);
         let asked = asked(&registry, settings, &wishes);
         let choice = context.memory.domains.choose(&asked, settings.access, pool)?;
-        self.place(&choice.pool).fits(Some(&self.registry.pool))?;
+        self.place(&choice.pool).fits(Some(&self.registry.pool), MAX_RBD_PLACE)?;
         Ok(choice)
     }
 
     fn place(&self, pool: &str) -> Place {
         Place { pool: pool.to_string(), ..self.new.place.clone() }
+    }
+
+    /// Whether no earlier request has made the volume in this pool, as far as can be seen.
+    fn is_free(&self, choice: &Choice) -> bool {
+        let found = self.within(choice, find_whole);
+        found.map_or_else(|error| is_unusable(&error), |found| found.is_none())
     }
 
     /// How the volume would be made where its name is claimed for; None if it may not be made there.

@@ -47,10 +47,14 @@ impl Record {
             .map_err(|error| Error::internal(format!("a record cannot be written: {error}")))
     }
 
-    /// The record in this text, or what is wrong with it.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        from_bytes(text.as_bytes())
-            .map_err(|wrong| format!("its record ({RECORD_KEY} in the image's metadata) {wrong}"))
+    /// The record in this text.
+    ///
+    /// # Errors
+    /// Internal, also for a record of a later version: the image is there, so no refusal may free its name.
+    pub fn parse(text: &str) -> Result<Self> {
+        from_bytes(text.as_bytes()).map_err(|wrong| {
+            Error::internal(format!("its record ({RECORD_KEY} in the image's metadata): {wrong}"))
+        })
     }
 
     /// What the parameters of the request mean, at the place where the image is.

@@ -11,7 +11,7 @@
 
 use crate::backend::ceph::publication::deletion::Acquired;
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::parent::check_parent_later;
+use crate::backend::rbd::image::retained_checks::check_parent_later;
 use crate::backend::rbd::image::watchers::users;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed};
 use crate::error::{Error, Result};

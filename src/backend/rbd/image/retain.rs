@@ -4,15 +4,16 @@
 //!
 //! The trash would not do: snapshots of an image in it cannot be cloned, and operators have images there.
 //!
-//! A retained image is removed when its last snapshot or clone is deleted, or else by the hourly sweep.
+//! A retained image is looked at once it has the name, when its last snapshot or clone is deleted, and by the
+//! hourly sweep.
 
 use std::time::Duration;
 
 use crate::backend::ceph::publication::deletion::{Acquired, DeletionLock};
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::parent::check_retained_in;
 use crate::backend::rbd::image::remove::{is_large, remove_for_good, remove_left_over};
 use crate::backend::rbd::image::rename::{ensure_renamed, find_by_own_name};
+use crate::backend::rbd::image::retained_checks::check_retained_in;
 use crate::backend::rbd::image::watchers::refuse_watched;
 use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::names::{self, OBJECT_KEY};

@@ -6,7 +6,7 @@
 //!
 //! This module only describes the jobs. [`run`] does them, with all the operations below it.
 
-pub(crate) mod leftovers;
+pub(crate) mod examine;
 pub(crate) mod run;
 pub(crate) mod sweep;
 

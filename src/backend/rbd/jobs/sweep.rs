@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::backend::ceph::names::tag_of_transient;
 use crate::backend::rbd::context::{Context, Pool};
-use crate::backend::rbd::image::parent::{check_retained_in, check_retained_later};
 use crate::backend::rbd::image::rename::{remove_copy, settle_rename};
+use crate::backend::rbd::image::retained_checks::{check_retained_in, check_retained_later};
 use crate::backend::rbd::jobs::{CopiedVolume, Job};
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageRef, Removed, Trashed};

@@ -10,7 +10,7 @@ use super::terms::{self, Terms, ensure_schedule};
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::{existing_volume, with_record};
-use crate::backend::rbd::image::parent::check_parent_later;
+use crate::backend::rbd::image::retained_checks::check_parent_later;
 use crate::backend::rbd::image::watchers::refuse_watched;
 use crate::backend::rbd::mirror::users::{published, while_unpublished};
 use crate::backend::rbd::names::{RECORD_KEY, REPLICATION_KEY};

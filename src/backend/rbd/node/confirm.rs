@@ -16,9 +16,9 @@
 use crate::backend::BlockDevice;
 use crate::backend::ceph::publication::{NodePublication, PublicationLock, Stage};
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::header_lock::clients::{Client, Clients, KnownClient, strike_out, write_down};
 use crate::backend::rbd::image::watchers::{addresses, await_dead, staying_of};
 use crate::backend::rbd::node::{MapRequest, Mapper, Mounter};
+use crate::backend::rbd::node_clients::{Client, Clients, KnownClient, strike_out, write_down};
 use crate::backend::rbd::publish::fence::shut_out_namesakes;
 use crate::backend::rbd::tool::{ImageRef, LockTarget, Watcher};
 use crate::error::{Error, Kind, Result};

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::backend::BlockDevice;
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::header_lock::clients::Clients;
+use crate::backend::rbd::node_clients::Clients;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::kernel::Backing;

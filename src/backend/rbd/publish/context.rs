@@ -4,18 +4,17 @@
 use std::collections::BTreeSet;
 
 use crate::backend::ceph::publication::NodePublication;
-use crate::backend::parameters::about_root;
+use crate::backend::parameters::{READ_ONLY, about_root, is_read_only};
 use crate::backend::rbd::image::find::ImageWithRecord;
 use crate::backend::rbd::node::Mounter;
 use crate::backend::rbd::tool::ImageInfo;
 use crate::csi::{CONTEXT_KEY, Map};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 const IMAGE_ID: &str = "imageId";
 const IMAGE_FEATURES: &str = "imageFeatures";
 const MOUNTER: &str = "mounter";
 const MAP_OPTIONS: &str = "mapOptions";
-const READ_ONLY: &str = "readOnly";
 const PUBLICATION: &str = "publication";
 
 /// What a node needs to know.
@@ -86,15 +85,6 @@ impl PublishContext {
         let mounter = Mounter::parse(said(MOUNTER)).map_err(|error| error.context("the publish context"))?;
         let map_options =
             mounter.parse_options(said(MAP_OPTIONS)).map_err(|error| error.context("the publish context"))?;
-        let read_only = match said(READ_ONLY) {
-            "" | "false" => false,
-            "true" => true,
-            other => {
-                return Err(Error::invalid(format!(
-                    "the publish context has {READ_ONLY} {other:?}: allowed are true and false"
-                )));
-            }
-        };
         Ok(Some(Self {
             image_id: image_id.clone(),
             features: said(IMAGE_FEATURES)
@@ -106,7 +96,7 @@ impl PublishContext {
             map_options,
             fs_type: map.get(CONTEXT_KEY).cloned().filter(|it| !it.is_empty()),
             root: about_root(map),
-            read_only,
+            read_only: is_read_only(map)?,
             publication: said(PUBLICATION).to_string(),
         }))
     }

@@ -15,10 +15,10 @@
 //! hour. cephlet never removes such an entry: every mapping is a new client, which an old entry does not keep
 //! out.
 
-use crate::backend::ceph::monitor::Door;
+use crate::backend::ceph::monitor::MonitorClient;
 use crate::backend::ceph::publication::{NodePublication, PublicationLock, Stage};
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::header_lock::clients::{Client, Clients, KnownClient, note_shut_out};
+use crate::backend::rbd::node_clients::{Client, Clients, KnownClient, note_shut_out};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Watcher};
 use crate::error::{Error, Result};
 
@@ -89,7 +89,7 @@ fn shut_out(pool: &Pool<'_>, image: &str, known: &KnownClient) -> Result<()> {
     note_shut_out(pool, image, known)
 }
 
-fn monitors<'a>(pool: &Pool<'a>) -> Door<'a> {
+fn monitors<'a>(pool: &Pool<'a>) -> MonitorClient<'a> {
     pool.context.tool.monitors().of(pool.call, &pool.at.access)
 }
 

@@ -10,8 +10,8 @@ use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::{Publication, PublishedBy, Publisher, Unpublished};
 use crate::csi::Map;
 use crate::dispatch::Call;
-use crate::error::{Error, Result};
-use crate::ids::{self, VolumeId};
+use crate::error::Result;
+use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
 impl Publisher for Context {
@@ -22,9 +22,6 @@ impl Publisher for Context {
         publication: &Publication,
         secrets: &Secrets,
     ) -> Result<Map> {
-        if let Err(wrong) = ids::refuse_node(&publication.node) {
-            return Err(Error::not_found(format!("there is no node {:?}: {wrong}", publication.node)));
-        }
         let wanted = NodePublication::new(publication, PublishedBy::Controller);
         let publish = |pool: &Pool<'_>| to_node::publish(pool, id, wanted, secrets);
         self.within(call, (&id.place, secrets), publish).map(|context| context.to_map())

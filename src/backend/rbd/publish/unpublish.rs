@@ -4,15 +4,15 @@
 
 use crate::backend::ceph::publication::{PublicationLock, Stage};
 use crate::backend::rbd::context::{Context, Pool};
-use crate::backend::rbd::header_lock::clients::{Client, Clients};
 use crate::backend::rbd::image::find::find_volume;
 use crate::backend::rbd::image::remove::exists_or_cleared;
+use crate::backend::rbd::node_clients::{Client, Clients};
 use crate::backend::rbd::publish::fence::{of_namesakes, shut_out_dead_owner, shut_out_ended};
 use crate::backend::rbd::tool::LockTarget;
 use crate::backend::{PublishedBy, Unpublished};
 use crate::dispatch::Call;
 use crate::error::Result;
-use crate::ids::{self, VolumeId};
+use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
 /// Takes the volume back from a node, or from all.
@@ -37,9 +37,7 @@ pub(crate) fn unpublish(
             shut_out_dead_owner(&pool, &image)?;
         }
     }
-    // The existing nodes are unknown here; only some names are impossible.
-    let impossible = node.is_some_and(|node| ids::refuse_node(node).is_err());
-    Ok(if impossible && outcome == Unpublished::Done { Unpublished::NoNode } else { outcome })
+    Ok(outcome)
 }
 
 /// Ends the publication that [`publish_here`](super::to_node::publish_here) made for this node, which has

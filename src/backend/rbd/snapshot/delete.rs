@@ -1,8 +1,8 @@
 //! Deleting a snapshot.
 
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::parent::check_retained_in;
 use crate::backend::rbd::image::retain::check_retained;
+use crate::backend::rbd::image::retained_checks::check_retained_in;
 use crate::backend::rbd::names;
 use crate::backend::rbd::snapshot::create::claimed_as;
 use crate::backend::rbd::snapshot::find::find_in;

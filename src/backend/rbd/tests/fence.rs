@@ -2,7 +2,7 @@
 
 use super::publish::{Scene, given, publish, refused, scene, unpublish};
 use super::*;
-use crate::backend::rbd::header_lock::clients::{Client, write_down};
+use crate::backend::rbd::node_clients::{Client, write_down};
 use crate::backend::rbd::publish::to_node::publish_here;
 use crate::backend::rbd::publish::unpublish::unpublish_here;
 use crate::backend::rbd::tool::fake::Fault;

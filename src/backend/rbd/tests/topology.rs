@@ -233,3 +233,19 @@ fn a_volume_whose_name_a_later_version_has_claimed_is_not_deleted() {
     assert!(error.kind() == Kind::Precondition && error.message().contains("later cephlet"), "{error}");
     assert_eq!(cluster.dump(), before);
 }
+
+/// Each controller was just started, and remembers nothing of the volume.
+#[test]
+fn a_refused_repeat_leaves_the_name_to_its_volume() {
+    let cluster = three_zones();
+    let new = wanted_in("a", &["1"], &[]);
+    let made = create(&controller(&cluster, ONE), &new).unwrap();
+    let larger = SizeRange { required: 1 << 40, limit: 0 };
+    let impossible = SizeRange { required: 1, limit: 1 };
+    for (size, kind) in [(larger, Kind::AlreadyExists), (impossible, Kind::OutOfRange)] {
+        let other = NewVolume { size, ..new.clone() };
+        assert_eq!(create(&controller(&cluster, ONE), &other).unwrap_err().kind(), kind);
+        let again = create(&controller(&cluster, ONE), &wanted_in("a", &["2"], &[])).unwrap();
+        assert_eq!(again.id, made.id, "UNSAFE: two volumes of a name");
+    }
+}

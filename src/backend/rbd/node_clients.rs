@@ -1,6 +1,7 @@
 //! The clients by which nodes write to an image. A node that has mapped the image records its client on the
-//! header, as a second lock, and removes the record when it unmaps the image. Nothing else shows whose a
-//! client is: operators, mirrors and the cluster's manager open images, too.
+//! header, as a holder of a second lock, `cephlet.clients`, and removes the record when it unmaps the image.
+//! The cookie is the client's address. Nothing else shows whose a client is: operators, mirrors and the
+//! cluster's manager open images, too.
 //!
 //! A description reads `{"client":{"boot":"B","machine":"M","node":"n1","publication":"0123456789abcdef",
 //! "state":"mapped"},"version":1}`. A second holder of the same cookie, in state `shut_out`, says that a
