@@ -209,8 +209,9 @@ impl SnapshotId {
     }
 
     /// The key of the snapshot's lock. The request's name alone determines it, before the source is known.
+    /// The group is left out: a file system claims a name once for all its groups.
     pub fn lock_key(place: &Place, key: &str) -> String {
-        place.key(&format!("@{key}"))
+        Place { namespace: String::new(), ..place.clone() }.key(&format!("@{key}"))
     }
 }
 

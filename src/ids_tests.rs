@@ -207,3 +207,11 @@ fn a_registered_object_says_where_wherever_it_lies() {
         assert_eq!(place().lock_key(other), place().key(other));
     }
 }
+
+/// CephFS claims the name of a snapshot once for all groups of a file system.
+#[test]
+fn creations_of_one_snapshot_name_in_two_groups_exclude_each_other() {
+    let other = Place { namespace: "other".into(), ..place() };
+    assert_eq!(SnapshotId::lock_key(&other, "key"), SnapshotId::lock_key(&place(), "key"));
+    assert_ne!(SnapshotId::lock_key(&place(), "key"), SnapshotId::lock_key(&place(), "another"));
+}

@@ -49,6 +49,7 @@ troubles! {
     DELETION_PENDING "DeletionPending" "its space stays in use" "set its cluster up here again, then: systemctl reload cephlet",
     COPY_LEFT "CopyLeft" "the space of an unfinished copy" "cephlet doctor --fix CopyLeft:{}",
     DELETED_STAYS "DeletedStays" "the space of a deleted volume" "cephlet doctor --fix DeletedStays:{}",
+    ENTRY_UNREADABLE "EntryUnreadable" "its volume is neither listed nor deleted, and deleted snapshots of its file system stay" "install the release of cephlet that wrote {}, or a later one, here",
     DEVICE_UNKNOWN "DeviceUnknown" "its volume cannot be deleted, and may be written without cephlet" "end its use, then detach it",
     MOUNT_UNKNOWN "MountUnknown" "its volume cannot be detached or deleted" "umount {}",
     VOLUME_SILENT "VolumeSilent" "whether it is well is not known" "cephlet volume show {}",

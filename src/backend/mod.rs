@@ -48,6 +48,7 @@ use crate::error::{Error, Result};
 use crate::ids::{Place, SnapshotId, VolumeId};
 use crate::kernel::ceph::TreeToMount;
 use crate::secrets::Secrets;
+use crate::sys::mountinfo::Mount;
 
 /// A kind of storage. The methods of this trait answer from memory, unless they say otherwise.
 pub trait Backend: Send + Sync {
@@ -335,6 +336,12 @@ pub trait NodeDriver {
     /// published the volume to itself, that is undone with the request's secrets, unless the volume's place
     /// is no longer configured here.
     fn detach(&self, call: &Call, id: &VolumeId, published: PublishedBy, secrets: &Secrets) -> Result<()>;
+
+    /// Whether a mount is one of the attached image, as the kernel alone tells: its own mount point may have
+    /// been unmounted by hand.
+    fn is_mount_of(&self, _id: &VolumeId, _mount: &Mount) -> bool {
+        false
+    }
 
     /// The devices of the backend's volumes on this node, also those that cephlet did not attach, unless they
     /// may be in use by another cephlet.

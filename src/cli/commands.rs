@@ -182,6 +182,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
             MODE,
             option("flags", "FLAG,…", "mount options, separated by commas"),
             flag("at-boot", "and again after each boot: needs systemd"),
+            flag("retry", "try again every 10 seconds while the reason for a failure may pass"),
             SECRETS,
         ],
         notes: &[

@@ -63,6 +63,17 @@ impl CliError {
         Self::Refused(Error::new(error.kind(), named))
     }
 
+    /// Whether the same command may succeed later though its user does nothing.
+    pub fn may_pass(&self) -> bool {
+        use Kind::{AlreadyExists, InvalidArgument, NotFound, Unimplemented};
+        match self {
+            Self::Usage(_) => false,
+            Self::Refused(error) => {
+                ![InvalidArgument, NotFound, AlreadyExists, Unimplemented].contains(&error.kind())
+            }
+        }
+    }
+
     /// The exit status, one of [`STATUSES`].
     pub fn exit_code(&self) -> u8 {
         match self {

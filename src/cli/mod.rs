@@ -34,6 +34,7 @@ mod volume;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
+use std::thread;
 use std::time::Duration;
 
 use crate::config::{Config, Role};
@@ -43,10 +44,14 @@ use crate::error::Error;
 use commands::COMMANDS;
 use failure::{CliError, CliResult};
 use plugin::{Client, Plugin};
+use report::Report;
 use syntax::{Action, Command, Given, Parsed};
 
 /// How long a command that only asks may take if it needs no work on a volume.
 const QUESTION: Duration = Duration::from_secs(30);
+
+/// The pause between two attempts of a command with --retry.
+const RETRY: Duration = Duration::from_secs(10);
 
 /// Commands that only ask and need no work on a volume. Others may take as long as the daemon works.
 const QUESTIONS: [&str; 6] = ["config", "probe", "info", "jobs", "capacity", "doctor"];
@@ -76,28 +81,42 @@ fn perform(parsed: Parsed) -> CliResult<ExitCode> {
         Action::Complete(script) => print(&script(COMMANDS)),
         Action::Do(work) => print(&work(&given)?),
         Action::Ask(ask) => {
-            let report = if given.has("check") {
-                settings::check()?
-            } else {
-                match connect(command, &given) {
-                    Err(failure) if command.name == doctor::DOCTOR.name => {
-                        doctor::without_daemon(failure, Config::load(Role::Client))?
-                    }
-                    plugin => {
-                        let socket = settings::socket(&given)?;
-                        let ask = |plugin: &dyn Plugin, given: &Given| match SHOWN.contains(&command.name) {
-                            true => jobs::shown(socket.clone(), given.word(0), || ask(plugin, given)),
-                            false => ask(plugin, given),
-                        };
-                        names::ask(&plugin?, command, ask, given.clone())?
-                    }
-                }
-            };
+            let report = insist(given.has("retry"), RETRY, || answer(command, ask, &given))?;
             report.notes.iter().for_each(|note| complain(note));
             report.hint.iter().filter(|_| io::stderr().is_terminal()).for_each(|hint| complain(hint));
             print(&report.rendered(given.has("json")))?;
             Ok(ExitCode::from(report.status))
         }
+    }
+}
+
+/// Asks the daemon, or looks without it where that is enough.
+fn answer(command: &Command, ask: syntax::Ask, given: &Given) -> CliResult<Report> {
+    if given.has("check") {
+        return settings::check();
+    }
+    let plugin = match connect(command, given) {
+        Err(failure) if command.name == doctor::DOCTOR.name => {
+            return doctor::without_daemon(failure, Config::load(Role::Client));
+        }
+        plugin => plugin?,
+    };
+    let socket = settings::socket(given)?;
+    let ask = |plugin: &dyn Plugin, given: &Given| match SHOWN.contains(&command.name) {
+        true => jobs::shown(socket.clone(), given.word(0), || ask(plugin, given)),
+        false => ask(plugin, given),
+    };
+    names::ask(&plugin, command, ask, given.clone())
+}
+
+/// Asks again while the failure may pass, if `retries`.
+fn insist<T>(retries: bool, pause: Duration, ask: impl Fn() -> CliResult<T>) -> CliResult<T> {
+    loop {
+        match ask() {
+            Err(failure) if retries && failure.may_pass() => complain(&failure.to_string()),
+            outcome => return outcome,
+        }
+        thread::sleep(pause);
     }
 }
 
@@ -134,6 +153,7 @@ fn complain(line: &str) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
 
     #[test]
     fn a_question_is_given_up_and_a_change_is_not() {
@@ -147,5 +167,18 @@ mod tests {
         assert_eq!((timeout("doctor"), timeout("doctor --fix CopyLeft:x")), (Some(QUESTION), None));
         assert_eq!(timeout("doctor --fix CopyLeft:x --timeout 5"), Some(Duration::from_secs(5)));
         assert_eq!(timeout("volume delete web"), None);
+    }
+
+    #[test]
+    fn a_command_is_repeated_only_while_its_failure_may_pass() {
+        let asked = |retries: bool, failures: [Error; 2]| {
+            let left = RefCell::new(failures.to_vec());
+            let ask = || left.borrow_mut().pop().map_or(Ok(()), |failure| Err(failure.into()));
+            (insist(retries, Duration::ZERO, ask).is_ok(), left.borrow().len())
+        };
+        let (passing, lasting) = (Error::unavailable("silent"), Error::not_found("gone"));
+        assert_eq!(asked(true, [passing.clone(), Error::precondition("in use")]), (true, 0));
+        assert_eq!(asked(true, [passing.clone(), lasting]), (false, 1));
+        assert_eq!(asked(false, [passing.clone(), passing]), (false, 1));
     }
 }

@@ -62,7 +62,8 @@ fn commands_at_boot(given: &Given, socket: &Path, id: &str, path: &str) -> CliRe
         let words = [&program, "volume", verb, id, path].map(str::to_string);
         words.iter().chain(&shared).chain(options).cloned().collect()
     };
-    Ok([line("publish", &options), line("unpublish", &["--keep-at-boot".to_string()])])
+    let publish = [options, vec!["--retry".to_string()]].concat();
+    Ok([line("publish", &publish), line("unpublish", &["--keep-at-boot".to_string()])])
 }
 
 /// Unmounts a volume from a path. With the last path the volume leaves this node.
@@ -152,8 +153,14 @@ mod tests {
             (format!("--socket={}/s.sock", here.display()), format!("--secrets={}/k", here.display()));
         let words = |words: &[String]| words[1..].to_vec();
         let shared = ["v1", "/mnt/a", &socket, &secrets];
-        let options =
-            ["--read-only", "--block", "--fs=xfs", "--mode=single-node-writer", "--flags=noatime,nosuid"];
+        let options = [
+            "--read-only",
+            "--block",
+            "--fs=xfs",
+            "--mode=single-node-writer",
+            "--flags=noatime,nosuid",
+            "--retry",
+        ];
         assert_eq!(words(&publish), [&["volume", "publish"][..], &shared, &options].concat());
         assert_eq!(words(&unpublish), [&["volume", "unpublish"][..], &shared, &["--keep-at-boot"]].concat());
         let refused =
@@ -167,7 +174,7 @@ mod tests {
         let command = COMMANDS.iter().find(|command| command.name == "volume publish").unwrap();
         for option in command.options().map(|option| option.name) {
             let is_kept = FLAGS_AT_BOOT.contains(&option) || OPTIONS_AT_BOOT.contains(&option);
-            assert!(is_kept || ["at-boot", "secrets", "parameter"].contains(&option), "{option}");
+            assert!(is_kept || ["at-boot", "retry", "secrets", "parameter"].contains(&option), "{option}");
         }
     }
 

@@ -31,6 +31,9 @@ pub struct Opt {
     pub about: &'static str,
 }
 
+/// A command that asks the daemon.
+pub type Ask = fn(&dyn Plugin, &Given) -> CliResult<Report>;
+
 /// What a command does.
 #[derive(Debug)]
 pub enum Action {
@@ -43,7 +46,7 @@ pub enum Action {
     /// Work that takes no options of a client; returns the text to print.
     Do(fn(&Given) -> CliResult<String>),
     /// Ask the daemon.
-    Ask(fn(&dyn Plugin, &Given) -> CliResult<Report>),
+    Ask(Ask),
 }
 
 /// A command.

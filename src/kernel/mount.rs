@@ -82,7 +82,8 @@ impl Kernel {
     /// Unmounts the topmost mount at `target`. A dead mount is detached; a missing mount is no error.
     ///
     /// # Errors
-    /// [`Kind::Precondition`] when a process still uses it, and not only for a moment.
+    /// [`Kind::Precondition`] when a process still uses it, and not only for a moment. [`Kind::Unavailable`]
+    /// while a tree of CephFS still writes out what it holds.
     pub fn unmount(&self, call: &Call, target: &Path) -> Result<Unmounted> {
         for _ in 1..UNMOUNTS {
             match self.unmount_now(call, target) {
@@ -173,6 +174,11 @@ fn explain_unmount(error: Error, target: &Path) -> Error {
         Some(libc::EBUSY) => error
             .with_kind(Kind::Precondition)
             .hint(format_args!("a process still uses it: `fuser -vm {}` shows which", target.display())),
+        Some(libc::EAGAIN) => error.with_kind(Kind::Unavailable).hint(format_args!(
+            "it still writes out what it holds: try again; where its OSDs are gone for good, `umount -f {}` drops \
+             that",
+            target.display()
+        )),
         _ => error,
     }
 }

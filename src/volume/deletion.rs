@@ -99,13 +99,15 @@ impl Operations {
         }
         let deletion = BegunDeletion::now(of);
         let is_recorded = || self.journal.get(Table::Deletions, &deletion.key()).is_some();
+        let was_recorded = is_recorded();
         let outcome = work(&|| match is_recorded() {
             // The entry is from before a crash.
             true => Ok(()),
             false => self.journal.write_for_removal(&[deletion.to_change()]),
         });
         let open = [Kind::Timeout, Kind::Unavailable, Kind::Internal];
-        let is_open = outcome.as_ref().is_err_and(|error| open.contains(&error.kind()));
+        // A refusal says nothing of what an earlier call has left.
+        let is_open = outcome.as_ref().is_err_and(|error| was_recorded || open.contains(&error.kind()));
         if !is_open && is_recorded() {
             self.journal.note(&[Change::remove(Table::Deletions, deletion.key())]);
         }

@@ -24,6 +24,9 @@ use crate::volume::node::mounts::{self, OnNode, is_mount_point};
 use crate::volume::node::record::{NodeRecord, Use, UseKind};
 use crate::volume::node::unstage::clean_up;
 
+/// The pause between two looks for deletions that were begun.
+const DELETIONS: Duration = Duration::from_secs(60 * 60);
+
 /// The locks of the objects that calls work on.
 type Locks = Arc<dyn ObjectLocks>;
 
@@ -138,15 +141,19 @@ impl Operations {
     /// and logs the others. A cluster may not answer, so the start does not wait for it.
     pub fn recover_controller(self: &Arc<Self>, locks: &Locks) -> Result<()> {
         self.backends.all().try_for_each(|backend| backend.recover())?;
-        for deletion in self.deletions() {
-            if self.backends.for_place(deletion.of.place()).is_none() {
+        for of in self.deletions().into_iter().map(|deletion| deletion.of) {
+            if self.backends.for_place(of.place()).is_none() {
                 log::warn!(
-                    "the deletion of {} was interrupted: it is finished once its place is set up here again",
-                    deletion.of
+                    "the deletion of {of} was interrupted: it is finished once its place is set up here again"
                 );
             }
-            self.finish_later(deletion, locks);
         }
+        let locks = Arc::clone(locks);
+        // A call may leave a deletion half done, too, and its client may never repeat it.
+        self.do_later("the journal", "look for deletions to finish".to_string(), move |operations, _| {
+            operations.deletions().into_iter().for_each(|deletion| operations.finish_later(deletion, &locks));
+            Ok(Requeue::After(DELETIONS))
+        });
         Ok(())
     }
 
@@ -168,7 +175,7 @@ impl Operations {
         self: &Arc<Self>,
         cluster: &str,
         name: String,
-        mut work: impl FnMut(&Self, &Call) -> Result<Requeue> + Send + 'static,
+        mut work: impl FnMut(&Arc<Self>, &Call) -> Result<Requeue> + Send + 'static,
     ) {
         // The operations own the queue, so the queue must not own them.
         let operations = Arc::downgrade(self);

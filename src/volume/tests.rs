@@ -346,6 +346,8 @@ fn the_entry_of_a_deletion_goes_with_its_end() {
     }
     for failure in [Error::timeout("no answer"), Error::unavailable("it died"), Error::internal("killed")] {
         assert_eq!(ends_with(Err(failure)), 1, "it may be half done");
+        let refusal = Error::precondition("the user may not");
+        assert_eq!(ends_with(Err(refusal)), 1, "what an earlier call has left is there still");
     }
     assert_eq!(ends_with(Ok(())), 0);
 }

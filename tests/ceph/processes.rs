@@ -76,7 +76,7 @@ fn volumes_are_cheap() {
         .costs(1..=3, "create", |client| client.create(&corner.volume("large", 8 << 10)))
         .expect("create");
     counted
-        .costs(1..=6, "delete a large one", |client| client.delete_volume(&delete(&large.volume_id)))
+        .costs(1..=7, "delete a large one", |client| client.delete_volume(&delete(&large.volume_id)))
         .expect("delete");
 }
 
@@ -127,7 +127,7 @@ fn snapshots_and_publications_are_cheap() {
         .costs(1..=4, "delete snapshot", |client| client.delete_snapshot(&delete_snapshot(&taken)))
         .expect("delete");
     counted
-        .costs(1..=7, "delete one that a copy needs", |client| client.delete_volume(&delete(&id)))
+        .costs(1..=8, "delete one that a copy needs", |client| client.delete_volume(&delete(&id)))
         .expect("delete");
 }
 

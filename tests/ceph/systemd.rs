@@ -27,13 +27,13 @@ fn install_program() {
     run("systemctl", &["daemon-reload"]);
 }
 
-/// The same, and starts the unit.
+/// The same, and starts the unit anew: another test may have left it running in another directory.
 fn install() {
     install_program();
     // The root of the VM is an overlay over memory, from which loop devices cannot read directly.
     fs::create_dir_all("/var/lib/cephlet").expect("make the directory");
     run("mount", &["-t", "tmpfs", "-o", "size=1g,mode=0700", "tmpfs", "/var/lib/cephlet"]);
-    systemctl("start");
+    systemctl("restart");
 }
 
 fn systemctl(verb: &str) {

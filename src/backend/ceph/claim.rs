@@ -79,6 +79,7 @@ pub(crate) type Shares = (Duration, Vec<LockHolder>);
 #[derive(Clone, Debug)]
 pub(crate) struct Share {
     of: String,
+    cookie: String,
     description: Description,
     since: Duration,
 }
@@ -108,10 +109,10 @@ impl Name<'_> {
         let text = String::from_utf8(to_bytes(description)?);
         let text = text.map_err(|error| Error::internal(format!("a claim cannot be written: {error}")))?;
         let (cookie, shared) = (format!("{}-{}", self.tag, ids::draw()?), Some(of.to_string()));
-        let request = LockRequest { cookie, description: text, shared, seconds: None };
+        let request = LockRequest { cookie: cookie.clone(), description: text, shared, seconds: None };
         let locked = self.locks().lock(self.target, &request)?;
         let (of, description) = (of.to_string(), description.clone());
-        Ok((locked == Locked::Now).then_some(Share { of, description, since }))
+        Ok((locked == Locked::Now).then_some(Share { of, cookie, description, since }))
     }
 
     /// The claim of the name; None if the name is free.
@@ -187,11 +188,20 @@ impl Name<'_> {
     }
 
     /// Gives the name back if the error means that nothing was made under the share, and nothing will be, and
-    /// if no earlier request has made anything: `is_free` looks. Otherwise one share of this controller
-    /// stays, however often it retries. Returns the error.
-    pub fn give_back_after(&self, share: &Share, refusal: Error, is_free: impl FnOnce() -> bool) -> Error {
-        let is_over = !matches!(refusal.kind(), Kind::Timeout | Kind::Unavailable | Kind::Internal);
-        let given_back = if is_over && is_free() { self.give_back_own(share) } else { self.keep_one() };
+    /// if no earlier request has made anything: `is_free` looks. If that look is refused, only this share is
+    /// released: an earlier one may belong to an object that cannot be seen now. Otherwise one share of this
+    /// controller stays, however often it retries. Returns the error.
+    pub fn give_back_after(
+        &self,
+        share: &Share,
+        refusal: Error,
+        is_free: impl FnOnce() -> Result<bool>,
+    ) -> Error {
+        let given_back = match is_final(&refusal).then(is_free) {
+            Some(Ok(true)) => self.give_back_own(share),
+            Some(Err(unseen)) if is_final(&unseen) => self.release_one(share),
+            _ => self.keep_one(),
+        };
         if let Err(error) = given_back {
             log::warn!("{:?} stays claimed: {error}", share.description.name);
         }
@@ -204,6 +214,12 @@ impl Name<'_> {
         own.skip(1).try_for_each(|share| self.locks().unlock(self.target, share))
     }
 
+    fn release_one(&self, share: &Share) -> Result<()> {
+        let shares = self.find()?.map(|claim| claim.shares).unwrap_or_default();
+        let mut this = shares.iter().filter(|it| it.cookie == share.cookie);
+        this.try_for_each(|it| self.locks().unlock(self.target, it))
+    }
+
     fn give_back_own(&self, share: &Share) -> Result<()> {
         let Some(claim) = self.find()?.filter(|claim| claim.of == share.of) else { return Ok(()) };
         let (own, others): (Vec<_>, Vec<_>) = claim.shares.iter().cloned().partition(|it| self.is_own(it));
@@ -214,9 +230,16 @@ impl Name<'_> {
     /// Gives the name back. The object that it stood for must have existed after the claim was found, and be
     /// gone now. Within a third of the grace no other controller can have claimed the name, so the claim's
     /// object is removed. Later the object stays, empty, for the next request with the name.
+    ///
+    /// A controller takes over at once what it alone has claimed. A share of another one makes it wait, so
+    /// one is taken first; if that is refused, the name stands for another object already.
     pub fn give_back(&self, claim: &Claim) -> Result<()> {
         if !self.is_safe(claim.seen) {
             return self.release(claim);
+        }
+        let has_own = claim.shares.iter().any(|share| self.is_own(share));
+        if !has_own && self.claim(&claim.of, &claim.description)?.is_none() {
+            return Ok(());
         }
         let until = claim.seen + self.grace / SAFE_PART;
         let call = self.call.only_while(move || clock::since_boot() < until);
@@ -250,6 +273,11 @@ impl Name<'_> {
         let object = self.target.object();
         format!("`rados --pool={pool}{namespace} rm {object}` frees the name")
     }
+}
+
+/// Whether an error means that the command has had no effect, and will have none.
+fn is_final(error: &Error) -> bool {
+    !matches!(error.kind(), Kind::Timeout | Kind::Unavailable | Kind::Internal)
 }
 
 #[cfg(test)]

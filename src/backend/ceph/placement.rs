@@ -3,7 +3,8 @@
 //!
 //! A pool may have been removed with all its contents. The operator lists such pools in the clusters file
 //! (`removed_pools`): a missing pool that is not listed is a configuration error, and its volumes do not
-//! count as absent. The entry counts only while the cluster reports that there is no such pool.
+//! count as absent. The entry counts only while the cluster reports that there is no such pool. For volumes
+//! of CephFS the same holds for a file system of that name.
 
 use std::sync::Arc;
 

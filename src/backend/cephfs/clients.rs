@@ -14,6 +14,10 @@ use crate::backend::cephfs::subvolumes::ask;
 use crate::error::{Error, Result};
 use crate::exec::Class;
 
+/// The states of metadata servers that know all sessions of their rank. One in standby-replay has the rank,
+/// too, and none of its sessions.
+const ANSWERING: [&str; 2] = ["up:active", "up:stopping"];
+
 /// A client that has a volume mounted.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct FsClient {
@@ -80,8 +84,8 @@ pub(crate) fn find(fs: &Fs<'_>, path: &str) -> Result<Option<Vec<FsClient>>> {
                 found.extend(all.into_iter().filter(|client| client.about.root == path));
             }
             Err(failure) if failure.status() == Some(libc::EACCES) => return Ok(None),
-            // The rank has failed, or was stopped, since it was listed.
-            Err(failure) if failure.status() == Some(libc::ENOENT) => {}
+            // Its server has ended since it was listed, and the sessions go on with the next one.
+            Err(failure) if failure.status() == Some(libc::ENOENT) => return Err(no_server(fs, rank)),
             Err(failure) => return Err(failure.into_error("ask which clients have it mounted")),
         }
     }
@@ -99,7 +103,10 @@ pub(crate) fn is_mounted(fs: &Fs<'_>, clients: &[FsClient]) -> Error {
     ))
 }
 
-/// The active metadata servers, by number.
+/// The ranks that have sessions with clients.
+///
+/// # Errors
+/// Unavailable: one of them has no metadata server that could say which. Its clients wait for the next one.
 fn ranks(fs: &Fs<'_>) -> Result<Vec<u32>> {
     #[derive(Deserialize)]
     struct Shown {
@@ -107,14 +114,35 @@ fn ranks(fs: &Fs<'_>) -> Result<Vec<u32>> {
     }
     #[derive(Deserialize)]
     struct Map {
-        up: BTreeMap<String, u64>,
+        r#in: Vec<u32>,
+        info: BTreeMap<String, Server>,
+    }
+    #[derive(Deserialize)]
+    struct Server {
+        rank: i64,
+        state: String,
     }
     let named = vec![("fs_name", fs.place.pool.as_str().into())];
     let printed = ask(&fs.monitors(), Class::Question, "fs get", named).map_err(|failure| {
         failure.into_error(format_args!("look for the metadata servers of {:?}", fs.place.pool))
     })?;
-    let up = read::<Shown>("ceph fs get", &printed)?.mdsmap.up;
-    Ok(up.keys().filter_map(|name| name.strip_prefix("mds_")?.parse().ok()).collect())
+    let Map { r#in: ranks, info } = read::<Shown>("ceph fs get", &printed)?.mdsmap;
+    let serves = |rank: u32| {
+        info.values().any(|it| it.rank == i64::from(rank) && ANSWERING.contains(&it.state.as_str()))
+    };
+    match ranks.iter().find(|rank| !serves(**rank)) {
+        Some(rank) => Err(no_server(fs, *rank)),
+        None => Ok(ranks),
+    }
+}
+
+fn no_server(fs: &Fs<'_>, rank: u32) -> Error {
+    let name = &fs.place.pool;
+    Error::unavailable(format!(
+        "which clients have it mounted is not known, as rank {rank} of file system {name:?} has no active metadata \
+         server: look at `ceph fs status {name}`; after `ceph fs fail`, `ceph fs set {name} joinable true` starts it \
+         again"
+    ))
 }
 
 fn sessions(fs: &Fs<'_>, rank: u32, path: &str) -> Result<Vec<u8>, Failure> {

@@ -132,9 +132,41 @@ impl Context {
         (place, secrets): (&Place, &Secrets),
         act: impl FnOnce(&Fs<'_>) -> Result<T>,
     ) -> Result<T> {
+        self.within_any(call, (place, secrets), act)?.ok_or_else(|| no_file_system(place))
+    }
+
+    /// The same; None if the cluster has no such file system.
+    pub fn within_any<T>(
+        &self,
+        call: &Call,
+        (place, secrets): (&Place, &Secrets),
+        act: impl FnOnce(&Fs<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
         let access = ClusterAccess::new(known(&self.clusters, &place.cluster)?, secrets)?;
-        let file_system = self.file_system(call, &access, &place.pool)?;
-        act(&self.at(call, access, file_system, &place.namespace))
+        let Some(file_system) = self.file_system(call, &access, &place.pool)? else { return Ok(None) };
+        act(&self.at(call, access, file_system, &place.namespace)).map(Some)
+    }
+
+    /// The same for what is in an existing file system; None if that was removed: the operator lists it among
+    /// the removed pools, and the cluster has none of that name.
+    pub fn unless_removed<T>(
+        &self,
+        call: &Call,
+        (place, secrets): (&Place, &Secrets),
+        act: impl FnOnce(&Fs<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let done = self.within_any(call, (place, secrets), act)?;
+        if done.is_none() {
+            if !known(&self.clusters, &place.cluster)?.removed_pools.contains(&place.pool) {
+                return Err(no_file_system(place));
+            }
+            let Place { cluster, pool, .. } = place;
+            log::warn!(
+                "a volume or snapshot counts as gone, as the clusters file says that file system {pool:?} of cluster \
+                 {cluster:?} was removed"
+            );
+        }
+        Ok(done)
     }
 
     /// A group of a file system.
@@ -160,30 +192,43 @@ impl Context {
         self.file_systems.get_or_ask(access.cluster.name.clone(), ask)
     }
 
-    /// The file system of this name; without a name, the only one.
-    fn file_system(&self, call: &Call, access: &ClusterAccess, name: &str) -> Result<FileSystem> {
-        let (all, cluster) = (self.file_systems(call, access)?, &access.cluster.name);
-        let found = match (name, all.as_slice()) {
-            ("", [only]) => Some(only),
-            ("", []) => None,
-            ("", several) => {
-                let names: Vec<&str> = several.iter().map(|fs| fs.name.as_str()).collect();
-                return Err(Error::invalid(format!(
-                    "the parameter \"fsName\" is missing: cluster {cluster:?} has several file systems, {}",
-                    names.join(", ")
-                )));
+    /// The file system of this name; without a name, the only one. None if the cluster has none.
+    fn file_system(&self, call: &Call, access: &ClusterAccess, name: &str) -> Result<Option<FileSystem>> {
+        let cluster = &access.cluster.name;
+        let choose = || choose(&self.file_systems(call, access)?, cluster, name);
+        match choose()? {
+            Some(found) => Ok(Some(found)),
+            None => {
+                // It may have been made since the cluster was asked.
+                self.file_systems.forget(cluster);
+                choose()
             }
-            (name, all) => all.iter().find(|fs| fs.name == name),
-        };
-        found.cloned().ok_or_else(|| {
-            // It may just have been made.
-            self.file_systems.forget(cluster);
-            let which = if name.is_empty() { String::new() } else { format!(" {name:?}") };
-            Error::precondition(format!(
-                "cluster {cluster:?} has no file system{which}: `ceph fs ls` shows those that it has"
-            ))
-        })
+        }
     }
+}
+
+fn choose(all: &[FileSystem], cluster: &str, name: &str) -> Result<Option<FileSystem>> {
+    let found = match (name, all) {
+        ("", [only]) => Some(only),
+        ("", []) => None,
+        ("", several) => {
+            let names: Vec<&str> = several.iter().map(|fs| fs.name.as_str()).collect();
+            return Err(Error::invalid(format!(
+                "the parameter \"fsName\" is missing: cluster {cluster:?} has several file systems, {}",
+                names.join(", ")
+            )));
+        }
+        (name, all) => all.iter().find(|fs| fs.name == name),
+    };
+    Ok(found.cloned())
+}
+
+fn no_file_system(Place { cluster, pool: name, .. }: &Place) -> Error {
+    let which = if name.is_empty() { String::new() } else { format!(" {name:?}") };
+    Error::precondition(format!(
+        "cluster {cluster:?} has no file system{which}: `ceph fs ls` shows those that it has; one that was removed \
+         with all its volumes goes into `removed_pools` under [cluster.{cluster}] in the clusters file"
+    ))
 }
 
 impl Fs<'_> {

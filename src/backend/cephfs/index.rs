@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::ceph::objects::ObjectTool;
 use crate::backend::cephfs::names::INDEX;
 use crate::backend::creation_record::{CreationRequest, Placed, Unknown, VERSION, from_bytes, to_bytes};
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 
 /// How far a volume is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,6 +152,12 @@ impl Index<'_> {
             }
         }
         Ok(found)
+    }
+
+    /// The entries that cannot be read: their paths, and why.
+    pub fn unreadable(&self) -> Result<Vec<(String, Error)>> {
+        let refused = |(path, value): (String, Vec<u8>)| Some((parse(&path, &value).err()?, path));
+        Ok(self.0.entries(INDEX)?.into_iter().filter_map(refused).map(|(why, path)| (path, why)).collect())
     }
 
     /// Whether there is an entry like this. One that cannot be read may be like this.

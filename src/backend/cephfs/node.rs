@@ -207,6 +207,11 @@ impl NodeDriver for Node {
         Ok(mounts.find_at(&mount_point).and_then(tree))
     }
 
+    fn is_mount_of(&self, id: &VolumeId, mount: &Mount) -> bool {
+        let tree = || Some(mounted_tree(mount.ceph_path()?, mount.root.to_str()?));
+        id.incarnation.is_some() && tree().is_some_and(|image| id.means(&image))
+    }
+
     /// The last unmount has detached the tree; a process of ceph-fuse may still write out what it holds.
     fn detach(&self, call: &Call, id: &VolumeId, published: PublishedBy, secrets: &Secrets) -> Result<()> {
         fuse::await_end(call, &*self.runner, &self.mount_point(id))?;
@@ -218,7 +223,11 @@ impl NodeDriver for Node {
         };
         end_own_publication(&self.context.clusters, (id, secrets), || {
             let end = |fs: &Fs<'_>| end_publications(fs, id, is_own).map(drop);
-            self.context.within(call, (&id.place, secrets), end)
+            if self.context.within_any(call, (&id.place, secrets), end)?.is_none() {
+                // A repeat would not help, and would keep what the orchestrator knows of the volume for ever.
+                log::warn!("volume {id} is detached; its cluster has no such file system any more");
+            }
+            Ok(())
         })
     }
 

@@ -42,7 +42,8 @@ impl Publisher for Context {
         if !may_exist(&id.place, &id.object) {
             return Ok(Unpublished::NoVolume);
         }
-        self.within(call, (&id.place, secrets), |fs| unpublish(fs, id, node))
+        let done = self.unless_removed(call, (&id.place, secrets), |fs| unpublish(fs, id, node));
+        done.map(|done| done.unwrap_or(Unpublished::NoVolume))
     }
 }
 

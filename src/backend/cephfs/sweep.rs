@@ -1,5 +1,5 @@
 //! Sweeping up after a crash, at the start and every hour: what the index says is *deleted* is removed, and
-//! what has been *making* for a day. A volume whose subvolume was removed by hand leaves the index.
+//! what has been *making* for a day. A volume or a snapshot that was removed by hand leaves the index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -56,12 +56,39 @@ pub(crate) fn sweep(context: &Context, call: &Call, cluster: Arc<Cluster>) -> Re
 /// Sweeps a group. The manager is asked for its subvolumes after the index was read, so a volume that is made
 /// meanwhile is not taken for one that is gone.
 fn sweep_group(fs: &Fs<'_>, entries: &[(String, Entry)]) -> Result<()> {
-    let present = fs.subvolumes().names()?;
-    try_each(entries, |(object, entry)| sweep_entry(fs, object, entry, &present))
+    let subvolumes = fs.subvolumes().names()?;
+    let mut of_each: BTreeMap<&str, Vec<&(String, Entry)>> = BTreeMap::new();
+    for entry in entries {
+        of_each.entry(split(&entry.0).0).or_default().push(entry);
+    }
+    try_each(of_each, |(subvolume, entries)| {
+        let present = match subvolumes.contains(subvolume) {
+            true => present(fs, subvolume, &entries)?,
+            false => BTreeSet::new(),
+        };
+        try_each(entries, |(object, entry)| sweep_entry(fs, object, entry, &present))
+    })
+}
+
+/// `SUBVOLUME` and `SNAPSHOT` in `SUBVOLUME[@SNAPSHOT]`.
+fn split(object: &str) -> (&str, Option<&str>) {
+    object.split_once('@').map_or((object, None), |(subvolume, taken)| (subvolume, Some(taken)))
+}
+
+/// What there is of a listed subvolume: itself, and its snapshots. Without snapshots it is not retained for
+/// them, so only one that has entries of snapshots is looked at.
+fn present(fs: &Fs<'_>, subvolume: &str, entries: &[&(String, Entry)]) -> Result<BTreeSet<String>> {
+    let itself = BTreeSet::from([subvolume.to_string()]);
+    if !entries.iter().any(|(object, _)| split(object).1.is_some()) {
+        return Ok(itself);
+    }
+    let taken = fs.subvolumes().snapshots(subvolume)?.into_iter().map(|taken| format!("{subvolume}@{taken}"));
+    let is_retained = fs.subvolumes().is_retained(subvolume)?;
+    Ok(itself.into_iter().filter(|_| !is_retained).chain(taken).collect())
 }
 
 fn sweep_entry(fs: &Fs<'_>, object: &str, entry: &Entry, present: &BTreeSet<String>) -> Result<()> {
-    let (subvolume, taken) = object.split_once('@').map_or((object, None), |(of, taken)| (of, Some(taken)));
+    let (subvolume, taken) = split(object);
     match entry.state {
         State::Deleted if let Some(taken) = taken => snapshot::finish(fs, subvolume, taken),
         State::Making if !entry.is_abandoned(fs.context.timing.abandoned) => Ok(()),
@@ -69,9 +96,9 @@ fn sweep_entry(fs: &Fs<'_>, object: &str, entry: &Entry, present: &BTreeSet<Stri
         State::Making => remove_unfinished(fs, object),
         State::Whole if let Some(of) = &entry.shares => match share::is_there(fs, of)? {
             true => Ok(()),
-            false => forget(fs, object, subvolume),
+            false => forget(fs, object),
         },
-        State::Whole if !present.contains(subvolume) => forget(fs, object, subvolume),
+        State::Whole if !present.contains(object) => forget(fs, object),
         State::Deleted => finish(fs, object, entry),
         State::Whole => copy::tidy(fs, object, entry),
     }
@@ -95,14 +122,18 @@ fn remove_unfinished(fs: &Fs<'_>, object: &str) -> Result<()> {
     remove_unused(fs, object, &entry)
 }
 
-/// Removes the entry of a volume or a snapshot whose subvolume was removed by hand. Only the entry: should
-/// the subvolume exist after all, its ID means it as before.
-fn forget(fs: &Fs<'_>, object: &str, subvolume: &str) -> Result<()> {
+/// Removes the entry of a volume or a snapshot that was removed by hand. Only the entry: should it exist
+/// after all, its ID means it as before.
+fn forget(fs: &Fs<'_>, object: &str) -> Result<()> {
     let path = fs.path(object);
+    let is_there = || match split(object) {
+        (subvolume, Some(taken)) => fs.subvolumes().has_snapshot(subvolume, taken),
+        (subvolume, None) => fs.subvolumes().info(subvolume).map(|present| present.is_some()),
+    };
     let is_listed = fs.index().get(&path)?.is_some_and(|entry| entry.state == State::Whole);
-    if !is_listed || fs.subvolumes().is_known(subvolume)? {
+    if !is_listed || is_there()? {
         return Ok(());
     }
-    log::warn!("{path} leaves the lists: its subvolume was removed by hand");
+    log::warn!("{path} leaves the lists: it was removed by hand");
     fs.index().remove(&path)
 }

@@ -18,8 +18,8 @@ use crate::sys::mountinfo::{Mount, Mounts};
 
 /// How long an MDS may take for an answer before it counts as silent.
 const ANSWER: Duration = Duration::from_secs(5);
-/// How long a tree may write out what it holds before it is unmounted by force: another MDS takes over within
-/// half of that.
+/// How long a tree may write out what it holds before its MDS is asked whether it is there: another MDS takes
+/// over within half of that.
 const WRITING_OUT: Duration = Duration::from_secs(60);
 
 /// How a mounted tree answers.
@@ -59,7 +59,11 @@ pub(in crate::kernel) fn look_at(path: &Path) -> Tree {
 }
 
 /// Unmounts the topmost mount at `target`, a tree or not. A dead one in use is detached. The last mount of a
-/// tree whose servers do not take what it holds, or do not answer, is unmounted by force.
+/// tree whose MDS does not answer is unmounted by force. If the MDS answers, the tree stays until all that it
+/// holds is written out: force would drop the rest.
+///
+/// # Errors
+/// Those of umount2(2); EAGAIN: it still writes out what it holds.
 ///
 /// A plain umount2(2) takes the mount out of the tree of mounts first, and waits for the servers then; so it
 /// could not be forced any more.
@@ -74,7 +78,10 @@ fn unmount_after(limit: Duration, target: &Path) -> io::Result<Unmounted> {
     };
     let (is_last, path) = (mounts.of_file_system(tree.device).count() == 1, target.to_path_buf());
     if is_last && within(limit, move || write_out(&path).and_then(|()| ask_server(&path))).is_none() {
-        return unmount_forced(target).map(|()| Unmounted::Forced);
+        return match look_at(target) {
+            Tree::Answers => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+            Tree::Silent | Tree::Failed(_) => unmount_forced(target).map(|()| Unmounted::Forced),
+        };
     }
     match mount::unmount(target) {
         Ok(()) => Ok(Unmounted::Done),

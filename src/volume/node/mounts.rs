@@ -163,7 +163,9 @@ pub(crate) fn resolved(path: impl AsRef<Path>) -> Result<PathBuf> {
 
 /// Whether anything is mounted at the path.
 pub(crate) fn is_mount_point(mounts: &Mounts, path: &str) -> bool {
-    resolved(path).is_ok_and(|path| mounts.find_at(&path).is_some())
+    // A path of the table needs no look at its directories, which may hang.
+    mounts.find_at(Path::new(path)).is_some()
+        || resolved(path).is_ok_and(|path| mounts.find_at(&path).is_some())
 }
 
 /// Makes the directory or file to bind over, if it is missing. A symbolic link is refused: the mount would be
@@ -269,7 +271,10 @@ impl Operations {
         let own = attachment.as_ref().and_then(|attachment| attachment.mounts_in(&mounts));
         let ours = |mount: &Mount| match &own {
             Some(own) => own.iter().any(|it| it.id == mount.id),
-            None => is_left_over(&mounts, &real, mount),
+            None => {
+                is_left_over(&mounts, &real, mount)
+                    || volume.backend.node().is_mount_of(&volume.id_here(), mount)
+            }
         };
         Ok(match (ours(present), mounts.at(target).any(ours)) {
             (true, _) => Mounted::Ours { read_only: present.is_read_only() },

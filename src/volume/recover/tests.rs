@@ -91,16 +91,12 @@ impl Scene {
 
     /// How many interrupted operations are still to be finished.
     fn waiting(&self) -> usize {
-        let waiting = self.operations.jobs.waiting();
-        waiting.iter().filter(|(name, _)| name.starts_with("finish ")).count()
+        self.operations.jobs.waiting().iter().filter(|(name, _)| name.starts_with("finish ")).count()
     }
 
     fn delete(&self, id: &VolumeId) {
-        let request = DeleteVolume {
-            volume: self.target(id),
-            snapshots_may_outlive: true,
-            secrets: Secrets::default(),
-        };
+        let (volume, secrets) = (self.target(id), Secrets::default());
+        let request = DeleteVolume { volume, snapshots_may_outlive: true, secrets };
         self.operations.delete(&call(), &request).unwrap();
     }
 
@@ -124,8 +120,7 @@ impl Scene {
     }
 
     fn give_back(&self, id: &VolumeId, lock: &Arc<dyn ObjectLocks>) {
-        let next = self.operations.give_back_after_boot(&call(), id, lock);
-        assert_eq!(next.unwrap(), Requeue::Never);
+        assert_eq!(self.operations.give_back_after_boot(&call(), id, lock).unwrap(), Requeue::Never);
     }
 
     fn is_open(&self, deletion: &BegunDeletion) -> bool {
@@ -178,6 +173,17 @@ fn a_deletion_that_was_finished_meanwhile_touches_nothing() {
     let before = scene.cluster.dump();
     scene.recover(&lock, Duration::ZERO);
     assert_eq!((scene.cluster.dump(), scene.waiting()), (before, 0));
+}
+
+#[test]
+fn a_deletion_that_a_call_leaves_half_done_is_finished_within_the_hour() {
+    let scene = Scene::new();
+    let id = scene.create();
+    scene.recover(&scene.lock(), Duration::ZERO);
+    let deletion = scene.interrupted(volume(&id));
+    scene.remove_half(&id);
+    scene.operations.jobs.work_off(DELETIONS);
+    assert!(!scene.is_open(&deletion), "{}", scene.cluster.dump());
 }
 
 #[test]
@@ -352,8 +358,8 @@ fn what_was_in_use_before_a_boot_is_remembered_until_it_is_given_back() {
     let scene = Scene::new();
     let id = scene.create();
     let staging = Use::new(UseKind::Staging, "/staging", Mode::SingleNodeWriter, false);
-    let unrecorded = scene.operations.unrecorded(&id);
-    let record = NodeRecord { boot_id: "earlier".into(), uses: vec![staging], ..unrecorded };
+    let boot_id = "earlier".into();
+    let record = NodeRecord { boot_id, uses: vec![staging], ..scene.operations.unrecorded(&id) };
     for published in [PublishedBy::Controller, PublishedBy::Node] {
         scene.operations.remember(&id, &NodeRecord { published, ..record.clone() }).unwrap();
         for _ in 0..2 {

@@ -179,6 +179,55 @@ fn an_mds_that_stands_still_stops_no_other_volume() {
     }
 }
 
+/// The volume's own mount is gone, and its users go on: the paths are known by what is mounted there.
+#[test]
+fn a_volume_whose_own_mount_was_unmounted_by_hand_is_taken_from_all_its_paths() {
+    for mounter in ["kernel", "fuse"] {
+        let it = Nodes::new();
+        let id = it.make_with("hand", 16, &many(), &[("mounter", mounter)]);
+        let target = it.path(0, "target");
+        fs::create_dir(&target).expect("a directory of the operator");
+        it.mount(&id, 0, &many(), "target").expect("mount");
+        let real = mounts_below(&it.path(0, "run")).remove(0).point;
+        run("umount", &[text(&real)]);
+        let client = it.nodes[0].client();
+        let staged = unstage(&id, text(&it.path(0, "stage")));
+        refused(
+            client.node_unstage_volume(&staged),
+            Code::FAILED_PRECONDITION,
+            &["still published", "target"],
+        );
+        client.node_unpublish_volume(&unpublish(&id, text(&target))).expect("unpublish");
+        assert!(!is_mounted(&target), "UNSAFE: its user goes on");
+        retried(|| client.node_unstage_volume(&staged).map(drop), "unstage");
+        assert!(!is_mounted(&it.path(0, "stage")));
+        assert_eq!(processes(&it, 0), [""; 0]);
+        it.unmount(&id, 0, "target");
+        it.delete(&id);
+    }
+}
+
+/// The MDS answers, so what the client holds is written out as soon as the OSDs take it.
+#[test]
+#[ignore = "long: tests/run --full"]
+fn what_a_mount_still_writes_out_is_not_given_up() {
+    let it = Nodes::new();
+    let id = it.make_with("slow", 16, &many(), &[]);
+    it.mount(&id, 0, &many(), "target").expect("mount");
+    fs::write(it.path(0, "target/file"), "content").expect("write");
+    let client = it.nodes[0].client();
+    client.node_unpublish_volume(&unpublish(&id, text(&it.path(0, "target")))).expect("unpublish");
+    let paused = it.group.cluster.pause("osd");
+    let staged = unstage(&id, text(&it.path(0, "stage")));
+    refused(client.node_unstage_volume(&staged), Code::UNAVAILABLE, &["still writes out", "umount -f"]);
+    drop(paused);
+    retried(|| client.node_unstage_volume(&staged).map(drop), "unstage");
+    it.mount(&id, 1, &many(), "target").expect("mount there");
+    assert_eq!(fs::read_to_string(it.path(1, "target/file")).expect("read"), "content", "UNSAFE: it is lost");
+    it.unmount(&id, 1, "target");
+    it.delete(&id);
+}
+
 /// What a client holds cannot be written out, so it is unmounted by force, and its users go on.
 #[test]
 #[ignore = "long: tests/run --full"]

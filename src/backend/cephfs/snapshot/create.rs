@@ -32,7 +32,7 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewSnapshot) -> Result<Snapshot> {
     let entry = Entry { placed, ..new_entry(fs, Some(&found.subvolume)) };
     fs.index().set(&path, &entry.become_state(State::Making, &fs.context.identity.tag))?;
     let taken = fs.subvolumes().take_snapshot(subvolume, &snapshot);
-    taken.map_err(|error| name.give_back_after(&share, error, || true))?;
+    taken.map_err(|error| name.give_back_after(&share, error, || Ok(true)))?;
     fs.index().set(&path, &entry)?;
     match name.confirm(&share)? {
         true => Ok(taken::snapshot(fs, subvolume, &key_and_drawn, &entry)),

@@ -36,16 +36,14 @@ pub(crate) fn delete(fs: &Fs<'_>, id: &SnapshotId) -> Result<Deleted> {
     Ok(if is_known { Deleted::Gone } else { Deleted::Absent })
 }
 
-/// Removes a snapshot that no request has asked for since it was begun.
+/// Removes a snapshot that no request has asked for since it was begun. It is marked here, as a deletion by
+/// its ID would also mark one that a request has finished meanwhile.
 pub(crate) fn remove_unfinished(fs: &Fs<'_>, subvolume: &str, snapshot: &str) -> Result<()> {
-    let entry = fs.index().get(&fs.snapshot_path(subvolume, snapshot))?;
-    let entry = entry.filter(|entry| entry.is_abandoned(fs.context.timing.abandoned));
-    match entry.zip(names::in_snapshot(snapshot)) {
-        Some((entry, key_and_drawn)) => {
-            delete(fs, &find::snapshot(fs, subvolume, key_and_drawn, &entry).id).map(drop)
-        }
-        None => Ok(()),
-    }
+    let (path, timing) = (fs.snapshot_path(subvolume, snapshot), &fs.context.timing);
+    let entry = fs.index().get(&path)?.filter(|entry| entry.is_abandoned(timing.abandoned));
+    let Some((entry, key_and_drawn)) = entry.zip(names::in_snapshot(snapshot)) else { return Ok(()) };
+    fs.index().set(&path, &entry.become_state(State::Deleted, &fs.context.identity.tag))?;
+    delete(fs, &find::snapshot(fs, subvolume, key_and_drawn, &entry).id).map(drop)
 }
 
 /// Removes a snapshot that is marked as deleted, and its entry. It stays, for the sweep, while volumes share

@@ -32,14 +32,18 @@ pub(crate) fn new_entry(fs: &Fs<'_>, of: Option<&Subvolume>) -> Entry {
 }
 
 /// The entry of the snapshot of this subvolume with this `KEY-R`, if there is that snapshot. If the entry was
-/// lost, or not written to the end, it is written again.
+/// lost, or not written to the end, it is written again. One that was begun long ago is left to the sweep,
+/// which may have read its entry already; no request was answered with it.
 pub(crate) fn find(fs: &Fs<'_>, subvolume: &str, key_and_drawn: &str) -> Result<Option<Entry>> {
     let snapshot = names::snapshot(key_and_drawn);
     let path = fs.snapshot_path(subvolume, &snapshot);
     let known = fs.index().get(&path)?;
-    if known.as_ref().is_some_and(|entry| entry.state == State::Deleted)
-        || !fs.subvolumes().has_snapshot(subvolume, &snapshot)?
-    {
+    let is_over = |entry: &Entry| match entry.state {
+        State::Deleted => true,
+        State::Making => entry.age() > fs.context.timing.abandoned / 2,
+        State::Whole => false,
+    };
+    if known.as_ref().is_some_and(is_over) || !fs.subvolumes().has_snapshot(subvolume, &snapshot)? {
         return Ok(None);
     }
     let entry = match known {

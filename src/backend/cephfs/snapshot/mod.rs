@@ -29,18 +29,20 @@ impl Snapshots for Context {
         if !may_exist(&id.place, &id.source) {
             return Ok(Deleted::Absent);
         }
-        let deleted = self.within(call, (&id.place, secrets), |fs| delete::delete(fs, id));
-        deleted.map_err(|error| error.context(format_args!("delete snapshot {id}")))
+        let deleted = self.unless_removed(call, (&id.place, secrets), |fs| delete::delete(fs, id));
+        let deleted = deleted.map_err(|error| error.context(format_args!("delete snapshot {id}")))?;
+        Ok(deleted.unwrap_or(Deleted::Absent))
     }
 
     fn find(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Option<Snapshot>> {
         if !may_exist(&id.place, &id.source) {
             return Ok(None);
         }
-        self.within(call, (&id.place, secrets), |fs| {
+        let found = self.unless_removed(call, (&id.place, secrets), |fs| {
             let found = find::find(fs, &id.source, &id.snapshot)?;
             Ok(found.map(|entry| find::snapshot(fs, &id.source, &id.snapshot, &entry)))
-        })
+        });
+        found.map(Option::flatten)
     }
 
     fn list(

@@ -195,11 +195,6 @@ impl Subvolumes<'_> {
         }
     }
 
-    /// Whether there is a subvolume of this name, or at least its snapshots.
-    pub fn is_known(&self, name: &str) -> Result<bool> {
-        Ok(self.look(name)?.is_some())
-    }
-
     /// Whether only the snapshots of a subvolume are left.
     pub fn is_retained(&self, name: &str) -> Result<bool> {
         Ok(self.look(name)?.is_some_and(|info| info.state == RETAINED))

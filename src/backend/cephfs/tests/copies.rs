@@ -16,6 +16,7 @@ use crate::backend::{
     Deleted, NewSnapshot, NewVolume, Origin, Snapshot, SnapshotFilter, Snapshots, Volume, Volumes,
 };
 use crate::csi::{SizeRange, Source};
+use crate::dispatch::Call;
 use crate::error::{Kind, Result};
 use crate::ids::{SnapshotId, VolumeId, snapshot_key};
 use crate::secrets::Secrets;
@@ -24,6 +25,10 @@ use crate::secrets::Secrets;
 const STEPS: usize = 32;
 
 pub(super) fn take(context: &Context, source: &VolumeId, name: &str) -> Result<Snapshot> {
+    take_within(&call(), context, source, name)
+}
+
+pub(super) fn take_within(call: &Call, context: &Context, source: &VolumeId, name: &str) -> Result<Snapshot> {
     let key = snapshot_key("default", name);
     let new = NewSnapshot {
         source: source.clone(),
@@ -32,7 +37,7 @@ pub(super) fn take(context: &Context, source: &VolumeId, name: &str) -> Result<S
         secrets: Secrets::default(),
         requisite: Vec::new(),
     };
-    Snapshots::create(context, &call(), &new)
+    Snapshots::create(context, call, &new)
 }
 
 pub(super) fn drop_snapshot(context: &Context, id: &SnapshotId) -> Result<Deleted> {

@@ -103,6 +103,22 @@ impl FakeFs {
         self.0.lock().servers.clients = clients.iter().map(named).collect();
     }
 
+    /// The file system has these ranks, and these metadata servers with their ranks and states.
+    pub fn serve_by(&self, ranks: &[u32], daemons: &[(i64, &'static str)]) {
+        let servers = &mut self.0.lock().servers;
+        (servers.ranks, servers.daemons) = (ranks.to_vec(), daemons.to_vec());
+    }
+
+    /// The cluster has the file systems of these names.
+    pub fn set_file_systems(&self, names: &[&'static str]) {
+        self.0.lock().servers.file_systems = names.to_vec();
+    }
+
+    /// Ends each metadata server before it is asked.
+    pub fn end_servers(&self) {
+        self.0.lock().servers.are_ending = true;
+    }
+
     /// The clients that have all subvolumes mounted.
     pub fn clients(&self) -> Vec<u64> {
         self.0.lock().servers.clients.iter().map(|(id, _)| *id).collect()
@@ -149,6 +165,17 @@ impl FakeFs {
     /// Removes all subvolumes by hand, with their snapshots.
     pub fn remove_by_hand(&self) {
         self.0.lock().subvolumes.clear();
+    }
+
+    /// Removes all subvolumes by hand, but for their snapshots.
+    pub fn retain_by_hand(&self) {
+        self.0.lock().subvolumes.values_mut().for_each(|disk| disk.is_retained = true);
+    }
+
+    /// Removes the snapshot with this `KEY-R` by hand.
+    pub fn remove_snapshot_by_hand(&self, key_and_drawn: &str) {
+        let is_other = |snapshot: &String| !snapshot.ends_with(key_and_drawn);
+        self.0.lock().subvolumes.values_mut().for_each(|disk| disk.snapshots.retain(is_other));
     }
 
     /// Whether a subvolume of the group `csi` is of an old form.
@@ -236,7 +263,7 @@ impl State {
         self.load(command)?;
         let absent = || (libc::ENOENT, format!("Error ENOENT: subvolume '{name}' does not exist"));
         if let Some(answer) = self.servers.carry_out(command) {
-            return Ok(answer);
+            return answer;
         }
         match text(command, "prefix") {
             "fs subvolumegroup ls" => Ok(self.groups.iter().map(|name| json!({ "name": name })).collect()),

@@ -112,3 +112,50 @@ fn wherever_the_controller_dies_the_next_node_gets_the_volume_after_the_lost_one
         assert_eq!(cluster.clients(), [43], "UNSAFE: {fault:?} at step {step}");
     }
 }
+
+#[test]
+fn without_all_metadata_servers_a_volume_is_neither_deleted_nor_published_to_a_further_node() {
+    let (active, standby) = ((0, "up:active"), (0, "up:standby-replay"));
+    type Ranks<'a> = (&'a [u32], &'a [(i64, &'static str)]);
+    let failed: [Ranks<'_>; 4] = [
+        (&[0], &[]),
+        (&[0], &[(-1, "up:standby")]),
+        (&[0], &[(0, "up:replay"), standby]),
+        (&[0, 1], &[active, standby]),
+    ];
+    let cluster = FakeFs::default();
+    let ours = controller(&cluster, ONE);
+    let id = create(&ours, "a", 8).unwrap().id;
+    cluster.mount_by(&[LOST]);
+    let refuses = |what: &str| {
+        for refusal in [delete(&ours, &id).unwrap_err(), publish(&ours, &id, "n2").unwrap_err()] {
+            assert_eq!(refusal.kind(), Kind::Unavailable, "UNSAFE: {what}: {refusal}");
+            assert!(refusal.message().contains("ceph fs status"), "{refusal}");
+        }
+    };
+    for (ranks, daemons) in failed {
+        cluster.serve_by(ranks, daemons);
+        refuses(&format!("{ranks:?} {daemons:?}"));
+    }
+    cluster.serve_by(&[0, 1], &[active, standby, (1, "up:stopping")]);
+    publish(&ours, &id, "n2").unwrap();
+    assert_eq!(cluster.clients(), [0; 0]);
+    assert_eq!(unpublish(&ours, &id, "n2").unwrap(), Unpublished::Done);
+    cluster.end_servers();
+    refuses("a server that has just ended");
+}
+
+#[test]
+fn wherever_a_publication_is_interrupted_its_repeat_does_not_meet_a_lost_node() {
+    for (step, fault) in (1..STEPS).flat_map(|step| FAULTS.map(|fault| (step, fault))) {
+        let cluster = FakeFs::default();
+        let dying = controller(&cluster, ONE);
+        let id = create(&dying, "a", 8).unwrap().id;
+        cluster.mount_by(&[LOST, STRANGER]);
+        cluster.fail_at(step, fault);
+        let _ = publish(&dying, &id, "n2");
+        cluster.restart();
+        publish(&controller(&cluster, TWO), &id, "n2").unwrap();
+        assert_eq!(cluster.clients(), [43], "UNSAFE: {fault:?} at step {step}");
+    }
+}

@@ -3,11 +3,14 @@
 #![allow(clippy::unwrap_used)]
 
 mod by_hand;
+mod by_others;
 mod copies;
 mod credentials;
 mod disk;
+mod examine;
 mod fake;
 mod fences;
+mod removed;
 mod servers;
 mod shares;
 
@@ -35,8 +38,13 @@ const FAULTS: [Fault; 3] = [Fault::Before, Fault::After, Fault::Late];
 
 /// A controller, just started: it remembers nothing. It waits only a moment for others.
 fn controller(cluster: &FakeFs, tag: &str) -> Context {
+    controller_of(cluster, tag, Cluster::named("main"))
+}
+
+/// The same, with these settings of the cluster.
+fn controller_of(cluster: &FakeFs, tag: &str, settings: Cluster) -> Context {
     let credentials = Some(Credentials { user: "csi".into(), key: Some(Secret::new("c2VjcmV0")) });
-    let clusters = Clusters::of([Cluster { credentials, ..Cluster::named("main") }]);
+    let clusters = Clusters::of([Cluster { credentials, ..settings }]);
     let moment = Duration::from_millis(300);
     let deletion = DeletionTimes {
         wait: moment,

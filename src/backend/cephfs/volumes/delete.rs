@@ -37,8 +37,7 @@ pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId, snapshots_may_outlive: bool) ->
     };
     let found = find(fs, id).inspect_err(|_| deleter.release(target))?;
     match (found, lock) {
-        // Taking the lock has made its object.
-        (None, _) => deleter.locks.remove_lockable(target).map(|()| Deleted::Absent),
+        (None, _) => forget(fs, &id.object).map(|()| Deleted::Absent),
         (Some(_), Err(holders)) => Err(is_published(&holders)),
         (Some(found), Ok(lock)) => {
             let unused = await_unmounted(fs, found.own_path())
@@ -48,6 +47,25 @@ pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId, snapshots_may_outlive: bool) ->
             remove_unused(&fs.within_call(&call), &id.object, &found.into_entry(fs, id))
                 .map(|()| Deleted::Gone)
         }
+    }
+}
+
+/// Removes what is left of a volume whose subvolume was removed by hand: its lock, whose object this deletion
+/// may have made, its claim, and its entry last. The next request with the name would find the entry *whole*,
+/// and get an ID that means nothing. Nothing is marked: should the subvolume exist after all, its ID means it
+/// as before.
+fn forget(fs: &Fs<'_>, object: &str) -> Result<()> {
+    let (path, index) = (fs.path(object), fs.index());
+    index.0.remove_lockable(LockTarget::Subvolume(&path))?;
+    if let Some(key) = ids::undrawn(object).and_then(ids::volume_key)
+        && let Some(claim) = fs.name(key).find()?.filter(|claim| claim.of == path)
+    {
+        // The subvolume was gone before, so another controller may be about to claim the name.
+        fs.name(key).release(&claim)?;
+    }
+    match index.get(&path)?.filter(|entry| entry.state == State::Whole) {
+        Some(_) => index.remove(&path),
+        None => Ok(()),
     }
 }
 

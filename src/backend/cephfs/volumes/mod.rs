@@ -35,7 +35,8 @@ impl Volumes for Context {
         if !may_exist(&id.place, &id.object) {
             return Ok(None);
         }
-        self.within(call, (&id.place, secrets), |fs| Ok(find(fs, id)?.map(|found| found.volume(fs, id).id)))
+        let look = |fs: &Fs<'_>| Ok(find(fs, id)?.map(|found| found.volume(fs, id).id));
+        self.unless_removed(call, (&id.place, secrets), look).map(Option::flatten)
     }
 
     fn named(&self, call: &Call, name: &Named<'_>) -> Result<Vec<VolumeId>> {
@@ -57,29 +58,33 @@ impl Volumes for Context {
         if !may_exist(&id.place, &id.object) {
             return Ok(Deleted::Absent);
         }
-        let deleted = self.within(call, (&id.place, deletion.secrets), |fs| {
+        let deleted = self.unless_removed(call, (&id.place, deletion.secrets), |fs| {
             delete::delete(fs, id, deletion.snapshots_may_outlive)
         });
-        deleted.map_err(|error| error.context(format_args!("delete volume {id}")))
+        deleted
+            .map(|done| done.unwrap_or(Deleted::Absent))
+            .map_err(|error| error.context(format_args!("delete volume {id}")))
     }
 
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
         if !may_exist(&id.place, &id.object) {
             return Ok(None);
         }
-        self.within(call, (&id.place, secrets), |fs| Ok(find(fs, id)?.map(|found| found.volume(fs, id))))
+        let look = |fs: &Fs<'_>| Ok(find(fs, id)?.map(|found| found.volume(fs, id)));
+        self.unless_removed(call, (&id.place, secrets), look).map(Option::flatten)
     }
 
     fn inspect(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
         if !may_exist(&id.place, &id.object) {
             return Ok(None);
         }
-        self.within(call, (&id.place, secrets), |fs| {
+        let look = |fs: &Fs<'_>| {
             let Some(found) = find(fs, id)? else { return Ok(None) };
             let condition = Some(condition(fs, &found)?);
             let nodes = fs.publications(&id.object)?.into_iter().map(|it| it.node);
             Ok(Some(Volume { published: nodes.collect(), condition, ..found.volume(fs, id) }))
-        })
+        };
+        self.unless_removed(call, (&id.place, secrets), look).map(Option::flatten)
     }
 
     fn list(&self, call: &Call, range: (&str, usize), unlisted: Unlisted<'_>) -> Result<Page<Volume>> {

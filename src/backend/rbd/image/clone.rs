@@ -50,7 +50,8 @@ pub(crate) fn create_copy(
     spec: &CreateSpec<'_>,
     origin: &Origin,
 ) -> Result<ImageWithRecord> {
-    let refusals = [Kind::NotFound, Kind::OutOfRange, Kind::NoSpace, Kind::InvalidArgument];
+    let refusals =
+        [Kind::NotFound, Kind::OutOfRange, Kind::NoSpace, Kind::InvalidArgument, Kind::Precondition];
     let refused = match copy(pool, spec, origin) {
         Err(error) if refusals.contains(&error.kind()) => error,
         outcome => return outcome,

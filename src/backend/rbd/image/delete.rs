@@ -20,6 +20,7 @@
 //! | `rm`: in the trash, where no list shows it; the name is free | absent | there | `rbd trash rm` |
 //! | `rm`: the header is gone, the rest is there | absent | absent | `rbd trash rm` |
 
+use crate::backend::ceph::PoolRef;
 use crate::backend::ceph::publication::deletion::{Acquired, DeletionLock, is_published};
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{find_volume, refuse_absent_in_resync};
@@ -36,7 +37,7 @@ use crate::backend::rbd::names;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Removed, SnapshotInfo};
 use crate::backend::{Deleted, Deletion, Interrupted, RecordDeletion};
 use crate::dispatch::Call;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::{self, VolumeId};
 use crate::secrets::Secrets;
 
@@ -278,11 +279,25 @@ fn finish(pool: &Pool<'_>, name: &str, image: &str, found: Option<ImageInfo>) ->
     match (removed, found) {
         (Removed::Gone, _) => return Ok(Deleted::Gone),
         (Removed::Watched, _) => return Err(interrupted()),
+        (Removed::HasSnapshots, _) => return Err(needed_in_trash(pool, image)),
         (_, Some(_)) => pool.deleter().release(LockTarget::Header(image)),
         // Taking the lock has made an object though there is no image.
         (_, None) => pool.remove_lockable(LockTarget::Header(image))?,
     }
     Ok(Deleted::Absent)
+}
+
+/// The refusal of an image in the trash that has snapshots: `rbd trash rm` does not remove it.
+fn needed_in_trash(pool: &Pool<'_>, image: &str) -> Error {
+    let PoolRef { pool, namespace, .. } = pool.at;
+    let place = if namespace.is_empty() { pool.clone() } else { format!("{pool}/{namespace}") };
+    Error::new(
+        Kind::HasSnapshots,
+        format!(
+            "its image {image} was moved to the trash and has snapshots, or clones that need them: bring it back \
+             (`rbd trash restore {place}/{image}`), or flatten the clones and delete the snapshots first"
+        ),
+    )
 }
 
 /// Removes the rest of an image whose `rbd rm` was killed.

@@ -52,7 +52,7 @@ pub(crate) fn create(
     }
     let (choice, share) = match this.claim(this.choose(this.source_pool()))? {
         Found::Made(volume) => return Ok(*volume),
-        Found::Claimed(choice, share) => (choice, share),
+        Found::Claimed(here) => *here,
     };
     let created = this.within(&choice, create::create).map_err(|error| {
         // The chosen pool may be gone.
@@ -75,7 +75,7 @@ enum Found {
     /// The volume is there.
     Made(Box<Volume>),
     /// It is to be made here, under this share of the claim.
-    Claimed(Choice, Share),
+    Claimed(Box<(Choice, Share)>),
 }
 
 impl RegisteredVolume<'_> {
@@ -112,10 +112,9 @@ impl RegisteredVolume<'_> {
         Place { pool: pool.to_string(), ..self.new.place.clone() }
     }
 
-    /// Whether no earlier request has made the volume in this pool, as far as can be seen.
-    fn is_free(&self, choice: &Choice) -> bool {
-        let found = self.within(choice, find_whole);
-        found.map_or_else(|error| is_unusable(&error), |found| found.is_none())
+    /// Whether no earlier request has made the volume in this pool.
+    fn is_free(&self, choice: &Choice) -> Result<bool> {
+        self.within(choice, find_whole).map(|found| found.is_none())
     }
 
     /// How the volume would be made where its name is claimed for; None if it may not be made there.
@@ -134,7 +133,7 @@ impl RegisteredVolume<'_> {
             if let Ok(choice) = &choice
                 && let Some(share) = self.share(choice)?
             {
-                return Ok(Found::Claimed(choice.clone(), share));
+                return Ok(Found::Claimed(Box::new((choice.clone(), share))));
             }
             let Some(claim) = self.name.find()? else {
                 choice.as_ref().map_err(Clone::clone)?;
@@ -145,7 +144,7 @@ impl RegisteredVolume<'_> {
             if found.is_none() {
                 if let Some(suitable) = self.suits(&claim.of)? {
                     let Some(share) = self.share(&suitable)? else { continue };
-                    return Ok(Found::Claimed(suitable, share));
+                    return Ok(Found::Claimed(Box::new((suitable, share))));
                 }
                 found = self.name.await_maker(&claim, || self.find_suitable(&there))?;
             }

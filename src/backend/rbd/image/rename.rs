@@ -12,12 +12,13 @@ use crate::backend::rbd::tool::{ImageInfo, ImageRef, Removed, Renamed};
 use crate::error::Result;
 
 /// The image of this name, if the name is its own. The image is looked up by its id if the name may be a
-/// second one: a large image or one with snapshots is renamed when it is deleted, and so is a copy when it is
-/// whole. The memory does not replace that look: another controller may have been killed since.
+/// second one: a large image or one with snapshots is renamed when it is deleted, and so is every image of a
+/// pool that moves removed images to the trash, and a copy when it is whole. The memory does not replace that
+/// look: another controller may have been killed since.
 pub(crate) fn settle_and_find(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo>> {
     let Some(info) = pool.info(ImageRef::Name(name))? else { return Ok(None) };
     let may_be_renamed = is_large(&info) || info.snapshots > 0 || info.parent.is_some();
-    if may_be_renamed { settle(pool, info) } else { Ok(Some(info)) }
+    if may_be_renamed || pool.options()?.trashes_removed { settle(pool, info) } else { Ok(Some(info)) }
 }
 
 /// The same for an image that may have been renamed without a sign of it: a copy that was flattened has no
@@ -110,12 +111,13 @@ fn try_rename(pool: &Pool<'_>, info: &ImageInfo, name: &str) -> Result<Renamed> 
     }
 }
 
-/// Removes a second name of an image, unless that name means another image by now.
-fn remove_second_name(pool: &Pool<'_>, info: &ImageInfo) -> Result<()> {
+/// Removes a second name of an image, unless that name means another image by now. `rbd rename` leaves one
+/// if it is killed, or if its last step, the removal of the former name, fails: it succeeds all the same.
+pub(crate) fn remove_second_name(pool: &Pool<'_>, info: &ImageInfo) -> Result<()> {
     match pool.info(ImageRef::Name(&info.name))? {
         Some(now) if now.id == info.id => {
             log::warn!(
-                "{}: removing {}, a second name that a killed rename left of image {}",
+                "{}: removing {}, a second name that a rename left of image {}",
                 pool.at,
                 info.name,
                 info.id

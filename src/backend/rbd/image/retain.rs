@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::backend::ceph::publication::deletion::{Acquired, DeletionLock};
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::remove::{is_large, remove_for_good, remove_left_over};
-use crate::backend::rbd::image::rename::{ensure_renamed, find_by_own_name};
+use crate::backend::rbd::image::rename::{ensure_renamed, find_by_own_name, remove_second_name};
 use crate::backend::rbd::image::retained_checks::check_retained_in;
 use crate::backend::rbd::image::watchers::refuse_watched;
 use crate::backend::rbd::jobs::Job;
@@ -39,6 +39,8 @@ pub(crate) fn retain(pool: &Pool<'_>, info: &ImageInfo, lock: DeletionLock) -> R
     in_time.set_metadata(name, OBJECT_KEY, name)?;
     match ensure_renamed(&in_time, info, &retained)? {
         Renamed::Done => {
+            // The volume ends only when its name does not open the image any more.
+            remove_second_name(&in_time, info)?;
             check_retained_in(pool, id, Duration::ZERO);
             Ok(())
         }

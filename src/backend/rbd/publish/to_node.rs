@@ -93,7 +93,8 @@ impl Attempt<'_> {
         self.wanted.nonce = nonce(present.into_iter().chain(of_node.iter().copied()))?;
         if let Some(present) = present {
             self.wanted.nonce.clone_from(&present.publication.nonce);
-            let info = self.verified(Stage::Given)?;
+            // The lock is not this call's: it protects a node that may use the image.
+            let info = self.verified(None)?;
             return self.refuse_writing_to_copy(&info).map(|()| info);
         }
         let has_node = of_node.iter().copied().any(|lock| is_given(&lock));
@@ -111,7 +112,7 @@ impl Attempt<'_> {
         self.lock(Stage::Given).or_else(|refusal| self.release_and(Stage::Asking, refusal))?;
         if clock::since_boot().saturating_sub(since) > Duration::from_secs(WHILE_ASKING) {
             // The lock may have expired in between, and the volume may have been deleted.
-            self.verified(Stage::Given)?;
+            self.verified(Some(Stage::Given))?;
         }
         // Others may have come in if this took longer than the lock kept them away.
         self.refuse_second_writer(Stage::Given)?;
@@ -171,13 +172,16 @@ impl Attempt<'_> {
         self.with_request(self.pool.call, |request| request.admitting_locks())
     }
 
-    /// The image, if it is still the one whose header was locked. The lock keeps it from being deleted.
-    fn verified(&self, stage: Stage) -> Result<ImageInfo> {
+    /// The image, if it is still the one whose header was locked. The lock keeps it from being deleted. If it
+    /// is not, the lock is released that this call took, in the stage `taken`.
+    fn verified(&self, taken: Option<Stage>) -> Result<ImageInfo> {
         let Self { pool, id, image, .. } = self;
         match pool.info(ImageRef::Name(&id.object))? {
             Some(info) if info.id == *image => Ok(info),
             _ => {
-                if exists_or_cleared(pool, image)? {
+                if exists_or_cleared(pool, image)?
+                    && let Some(stage) = taken
+                {
                     self.release(stage)?;
                 }
                 pool.memory().records.forget(&pool.key_of(id));
@@ -191,7 +195,7 @@ impl Attempt<'_> {
     /// needs the exclusive lock: others can break that of a writer that is shut out, and of two admitted
     /// writers one writes at a time.
     fn verified_for_use(&self, stage: Stage) -> Result<ImageInfo> {
-        let info = self.verified(stage)?;
+        let info = self.verified(Some(stage))?;
         self.refuse_writing_to_copy(&info).or_else(|refusal| self.release_and(stage, refusal))?;
         match why_read_only(self.id, &info.features).filter(|_| !self.wanted.read_only) {
             None => Ok(info),

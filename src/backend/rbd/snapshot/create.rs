@@ -79,7 +79,7 @@ fn find_or_take(pool: &Pool<'_>, new: &NewSnapshot, image: &ImageInfo) -> Result
             match take(pool, new, image, &drawn, (&name, &share)) {
                 Ok(Some(info)) => return Ok((drawn, info)),
                 Ok(None) => {}
-                Err(error) => return Err(name.give_back_after(&share, error, || true)),
+                Err(error) => return Err(name.give_back_after(&share, error, || Ok(true))),
             }
         }
         let Some(claim) = name.find()? else { continue };

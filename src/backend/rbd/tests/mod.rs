@@ -32,9 +32,11 @@ mod publish_races;
 mod qos;
 mod release;
 mod retained;
+mod second_names;
 mod snapshots;
 mod sweep;
 mod topology;
+mod unusable_pools;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -33,7 +33,7 @@ fn the_last_snapshot_takes_a_small_image_with_it_at_once_and_a_large_one_in_the_
 fn a_large_volume_is_removed_in_the_background() {
     let (cluster, rbd, id) = with_volume(5);
     assert_eq!(delete(&rbd, &id).unwrap(), Deleted::Gone);
-    assert_eq!(words(&cluster), ["lock", "info", "watchers", "set_metadata", "rename", "info"]);
+    assert_eq!(words(&cluster), ["lock", "info", "watchers", "set_metadata", "rename", "info", "info"]);
     let held = cluster.dump();
     for rbd in [&controller(&cluster, ONE), &controller(&cluster, TWO)] {
         assert_eq!(delete(rbd, &id).unwrap(), Deleted::Absent, "the call does not wait for it: {held}");

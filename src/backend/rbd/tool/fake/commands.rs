@@ -147,7 +147,11 @@ impl State {
             Some(_) if taken => Renamed::Taken,
             Some(disk) if disk.name != from => Renamed::Absent,
             Some(disk) => {
+                let id = disk.id.clone();
                 disk.name = to.to_string();
+                if self.leaves_old_names {
+                    self.second_names.insert(path(at, from), id);
+                }
                 Renamed::Done
             }
         }

@@ -13,6 +13,7 @@ mod records;
 mod script;
 mod state;
 mod tests;
+mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

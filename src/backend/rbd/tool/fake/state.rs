@@ -101,6 +101,10 @@ pub(super) struct State {
     pub(super) leaves_snapshots: bool,
     /// Every rename finds the new name free, and another client takes the name before the rename writes it.
     pub(super) overtakes_renames: bool,
+    /// Every rename leaves the old name, too.
+    pub(super) leaves_old_names: bool,
+    /// Pools that the user may not use.
+    pub(super) forbidden: BTreeSet<String>,
     pub(super) monitors: FakeMonitors,
     pub(super) without_tools: bool,
     pub(super) mirror: MirrorSetup,
@@ -126,6 +130,8 @@ impl State {
             objects: BTreeMap::new(),
             leaves_snapshots: false,
             overtakes_renames: false,
+            leaves_old_names: false,
+            forbidden: BTreeSet::new(),
             monitors: FakeMonitors::default(),
             without_tools: false,
             mirror: MirrorSetup::default(),
@@ -147,6 +153,9 @@ impl State {
 
     /// The pool of this name.
     pub(super) fn pool(&self, pool: &str) -> Result<&Pool> {
+        if self.forbidden.contains(pool) {
+            return Err(Error::precondition(format!("the user may not use pool {pool:?}")));
+        }
         self.pools.get(pool).ok_or_else(|| Error::precondition(format!("pool {pool:?} does not exist")))
     }
 

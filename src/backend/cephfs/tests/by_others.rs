@@ -1,0 +1,124 @@
+//! What operators remove, and what other controllers do meanwhile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::copies::{drop_snapshot, snapshots, take, take_within};
+use super::fake::{FakeFs, Fault};
+use super::{STEPS, controller, create, delete, insist, listed, sweep_all, wanted};
+use crate::backend::Deleted;
+use crate::backend::cephfs::context::Context;
+use crate::backend::cephfs::index::{Entry, State};
+use crate::backend::rbd::tests::{ONE, TWO, call};
+use crate::dispatch::Call;
+
+const HOUR: u64 = 60 * 60;
+
+#[test]
+fn the_deletion_of_what_was_removed_by_hand_frees_its_name() {
+    let cluster = FakeFs::default();
+    let ours = controller(&cluster, ONE);
+    let first = create(&ours, "a", 4).unwrap().id;
+    cluster.remove_by_hand();
+    assert_eq!(delete(&ours, &first).unwrap(), Deleted::Absent);
+    assert!(cluster.rest().is_empty(), "{:?}", cluster.rest());
+    let second = create(&ours, "a", 4).unwrap().id;
+    assert_ne!(first, second, "UNSAFE: an ID that means nothing is answered");
+    assert_eq!(listed(&ours), [second.to_string()]);
+}
+
+#[test]
+fn what_is_removed_by_hand_but_for_its_snapshots_leaves_the_lists() {
+    let cluster = FakeFs::default();
+    let ours = controller(&cluster, ONE);
+    let source = create(&ours, "a", 4).unwrap().id;
+    let taken = take(&ours, &source, "s").unwrap().id;
+    cluster.retain_by_hand();
+    sweep_all(&ours);
+    assert_eq!((listed(&ours), snapshots(&ours)), (Vec::new(), vec![taken.to_string()]));
+    assert_ne!(create(&ours, "a", 4).unwrap().id, source);
+    assert_eq!(drop_snapshot(&ours, &taken).unwrap(), Deleted::Gone);
+}
+
+#[test]
+fn a_snapshot_that_is_removed_by_hand_leaves_the_lists() {
+    let cluster = FakeFs::default();
+    let ours = controller(&cluster, ONE);
+    let source = create(&ours, "a", 4).unwrap().id;
+    let [gone, kept] = ["gone", "kept"].map(|name| take(&ours, &source, name).unwrap().id);
+    cluster.remove_snapshot_by_hand(&gone.snapshot);
+    sweep_all(&ours);
+    assert_eq!((listed(&ours).len(), snapshots(&ours)), (1, vec![kept.to_string()]));
+    assert_ne!(take(&ours, &source, "gone").unwrap().id, gone);
+}
+
+#[test]
+fn a_deletion_leaves_the_name_to_the_next_snapshot_of_another_controller() {
+    for step in 1..STEPS {
+        let cluster = FakeFs::default();
+        // The deletion is never too late, and the other one does not wait for it.
+        let mut deletes = controller(&cluster, TWO);
+        deletes.timing.snapshot_claim_grace = Duration::from_secs(HOUR);
+        let hurried = Call::new("test", || true);
+        let source = create(&controller(&cluster, ONE), "a", 8).unwrap().id;
+        let taken = take(&controller(&cluster, ONE), &source, "s").unwrap().id;
+        let again = Arc::new(Mutex::new(None));
+        cluster.before_step(step, {
+            let (cluster, source, again) = (cluster.clone(), source.clone(), Arc::clone(&again));
+            move || *again.lock() = take_within(&hurried, &controller(&cluster, ONE), &source, "s").ok()
+        });
+        drop_snapshot(&deletes, &taken).unwrap();
+        cluster.restart();
+        let theirs = controller(&cluster, TWO);
+        let again = again.lock().take().filter(|again| again.id != taken);
+        let last = insist(|| take(&theirs, &source, "s")).unwrap().id;
+        if let Some(again) = again {
+            assert_eq!(again.id, last, "UNSAFE: two snapshots of one name before step {step}");
+        }
+        assert_eq!(snapshots(&theirs), [last.to_string()], "before step {step}");
+    }
+}
+
+/// Lets hours pass since what is *making* was begun.
+fn let_pass(context: &Context, hours: u64) {
+    let new = wanted("a", 8);
+    let aged = context.within(&call(), (&new.place, &new.secrets), |fs| {
+        let all = fs.index().all()?.into_iter().filter(|(.., entry)| entry.state == State::Making);
+        all.map(|(_, object, entry)| (fs.path(&object), Entry { since: entry.since - hours * HOUR, ..entry }))
+            .try_for_each(|(path, entry)| fs.index().set(&path, &entry))
+    });
+    aged.unwrap();
+}
+
+#[test]
+fn a_snapshot_that_is_asked_for_again_during_a_sweep_is_kept() {
+    for (begun, step) in (1..STEPS).flat_map(|begun| (1..STEPS).map(move |step| (begun, step))) {
+        let cluster = FakeFs::default();
+        let patient = |tag| {
+            let mut it = controller(&cluster, tag);
+            it.timing.abandoned = Duration::from_secs(24 * HOUR);
+            it
+        };
+        let source = create(&patient(ONE), "a", 8).unwrap().id;
+        cluster.fail_at(begun, Fault::After);
+        if take(&patient(ONE), &source, "s").is_ok() {
+            break;
+        }
+        cluster.restart();
+        let_pass(&patient(ONE), 25);
+        let answered = Arc::new(Mutex::new(None));
+        cluster.before_step(step, {
+            let (repeats, source, answered) = (patient(ONE), source.clone(), Arc::clone(&answered));
+            move || *answered.lock() = insist(|| take(&repeats, &source, "s")).ok()
+        });
+        sweep_all(&patient(TWO));
+        cluster.restart();
+        if let Some(answered) = answered.lock().take() {
+            let at = format!("begun before step {begun}, asked for before step {step}");
+            assert_eq!(snapshots(&patient(TWO)), [answered.id.to_string()], "UNSAFE: {at}");
+            assert_eq!(insist(|| take(&patient(ONE), &source, "s")).unwrap().id, answered.id, "{at}");
+        }
+    }
+}
