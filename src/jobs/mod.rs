@@ -124,13 +124,11 @@ impl JobQueue {
 }
 
 impl JobQueue {
-    /// Whether a job of this name waits in any lane, or is being done.
+    /// Whether a job of this name is being done in any lane, or waits and was not refused the last time.
     pub fn has(&self, name: &str) -> bool {
         let state = self.0.state.lock();
-        state
-            .lanes
-            .values()
-            .any(|lane| lane.current.as_deref() == Some(name) || lane.jobs.iter().any(|job| job.name == name))
+        let waits = |job: &Job| job.name == name && job.refusals == 0;
+        state.lanes.values().any(|lane| lane.current.as_deref() == Some(name) || lane.jobs.iter().any(waits))
     }
 }
 

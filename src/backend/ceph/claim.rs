@@ -23,6 +23,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::ceph::PoolRef;
+use crate::backend::ceph::cache::Cache;
 use crate::backend::ceph::locks::{BindLocks, LockHolder, LockRequest, LockTarget, LockTool, Locked};
 use crate::backend::creation_record::{Placed, VERSION, from_bytes, to_bytes};
 use crate::clock;
@@ -84,6 +85,10 @@ pub(crate) struct Share {
     since: Duration,
 }
 
+/// When claims of other controllers were seen first, by their shares. A client may give up sooner than a dead
+/// maker counts as dead, so a repeated request waits for the rest of the grace only.
+pub(crate) type FirstSeen = Cache<String, Duration>;
+
 /// A request's name, and the place where it is claimed.
 #[derive(Clone, Copy)]
 pub(crate) struct Name<'a> {
@@ -96,6 +101,7 @@ pub(crate) struct Name<'a> {
     pub tag: &'a str,
     /// How long another controller may take to make what it has claimed.
     pub grace: Duration,
+    pub first_seen: &'a FirstSeen,
 }
 
 impl Name<'_> {
@@ -153,7 +159,11 @@ impl Name<'_> {
     ) -> Result<Option<T>> {
         if let Some(other) = claim.shares.iter().find(|share| !self.is_own(share)) {
             let what = format!("another controller ({}) that has claimed the name", other.client);
-            let ended = self.call.wait_for(what, self.grace, self.grace / LOOKS, || {
+            // No other claim has these shares: their cookies have random digits.
+            let identity = format!("{} {} {:?}", self.at, self.target, claim.shares);
+            let since = self.first_seen.get_or_ask(identity, || Ok(claim.seen))?;
+            let left = self.grace.saturating_sub(clock::since_boot().saturating_sub(since));
+            let ended = self.call.wait_for(what, left, self.grace / LOOKS, || {
                 if let Some(found) = look()? {
                     return Ok(Some(Some(found)));
                 }

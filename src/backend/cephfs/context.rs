@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::ceph::cache::Cache;
-use crate::backend::ceph::claim::Name;
+use crate::backend::ceph::claim::{FirstSeen, Name};
 use crate::backend::ceph::domains::DomainPools;
 use crate::backend::ceph::locks::LockTarget;
 use crate::backend::ceph::monitor::MonitorClient;
@@ -93,6 +93,7 @@ pub(crate) struct Context {
     file_systems: Cache<String, Arc<Vec<FileSystem>>>,
     /// Since when a copy is pending, or was last in the manager's list.
     pub pending_copies: Cache<String, Instant>,
+    claims: FirstSeen,
 }
 
 /// A file system and a group within one call, and the pool with its index.
@@ -114,8 +115,8 @@ impl Context {
         timing: Timing,
     ) -> Self {
         let (domains, file_systems) = (DomainPools::default(), Cache::for_at_most(REMEMBERED));
-        let pending_copies = Cache::for_at_most(PENDING_REMEMBERED);
-        Self { clusters, monitors, objects, identity, timing, domains, file_systems, pending_copies }
+        let (pending_copies, claims) = (Cache::for_at_most(PENDING_REMEMBERED), FirstSeen::default());
+        Self { clusters, monitors, objects, identity, timing, domains, file_systems, pending_copies, claims }
     }
 
     /// The place as locks name it: a cluster may have several names, and a request may leave the file system
@@ -157,10 +158,10 @@ impl Context {
     ) -> Result<Option<T>> {
         let done = self.within_any(call, (place, secrets), act)?;
         if done.is_none() {
-            if !known(&self.clusters, &place.cluster)?.removed_pools.contains(&place.pool) {
+            let Place { cluster, pool, .. } = place;
+            if !known(&self.clusters, cluster)?.removed_pools.contains(pool) {
                 return Err(no_file_system(place));
             }
-            let Place { cluster, pool, .. } = place;
             log::warn!(
                 "a volume or snapshot counts as gone, as the clusters file says that file system {pool:?} of cluster \
                  {cluster:?} was removed"
@@ -282,7 +283,8 @@ impl Fs<'_> {
     pub fn name<'a>(&'a self, key: &'a str) -> Name<'a> {
         let (tag, grace) = (self.context.identity.tag.as_str(), self.context.timing.claim_grace);
         let target = LockTarget::VolumeName(key);
-        Name { tool: &*self.context.objects, call: self.call, at: &self.registry, target, tag, grace }
+        let (tool, first_seen) = (&*self.context.objects, &self.context.claims);
+        Name { tool, call: self.call, at: &self.registry, target, tag, grace, first_seen }
     }
 
     /// The name of a snapshot in the index and in claims.

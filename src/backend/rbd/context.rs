@@ -99,7 +99,7 @@ impl Context {
     pub fn volume_name<'a>(&'a self, call: &'a Call, registry: &'a PoolRef, key: &'a str) -> Name<'a> {
         let (tool, tag) = (&*self.tool, self.identity.tag.as_str());
         let (target, grace) = (LockTarget::VolumeName(key), self.timing.claim_grace);
-        Name { tool, call, at: registry, target, tag, grace }
+        Name { tool, call, at: registry, target, tag, grace, first_seen: &self.memory.claims }
     }
 
     /// What a look for pools and namespaces needs.
@@ -162,14 +162,9 @@ impl<'a> Pool<'a> {
     /// The pool's options, which are read once a minute. A pool that does not exist has none: the next
     /// command says so.
     pub fn options(&self) -> Result<PoolOptions> {
-        let known = &self.memory().pool_options.0;
         let key = Place { namespace: String::new(), ..self.place() }.key("");
-        if let Some(options) = known.get(&key) {
-            return Ok(options);
-        }
-        let Some(read) = self.pool_options()? else { return Ok(PoolOptions::default()) };
-        known.remember(key, read.clone());
-        Ok(read)
+        let read = || Ok(self.pool_options()?.unwrap_or_default());
+        self.memory().pool_options.0.get_or_ask(key, read)
     }
 
     /// Whether everything in this pool is gone, because the pool was removed ([`placement`]).
@@ -194,11 +189,6 @@ impl<'a> Pool<'a> {
         self.at.place(NAME)
     }
 
-    /// [`Context::key_of`]
-    pub fn key_of(&self, id: &VolumeId) -> String {
-        self.context.key_of(id)
-    }
-
     /// The tag of this controller.
     pub fn tag(&self) -> &'a str {
         &self.context.identity.tag
@@ -208,7 +198,8 @@ impl<'a> Pool<'a> {
     pub fn snapshot_name(&self, key: &'a str) -> Name<'a> {
         let (target, grace) = (LockTarget::SnapshotName(key), self.timing().snapshot_claim_grace);
         let tool = &*self.context.tool;
-        Name { tool, call: self.call, at: self.at, target, tag: self.tag(), grace }
+        let first_seen = &self.memory().claims;
+        Name { tool, call: self.call, at: self.at, target, tag: self.tag(), grace, first_seen }
     }
 
     /// The plugin's name.

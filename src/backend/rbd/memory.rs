@@ -2,6 +2,7 @@
 
 use crate::backend::ReplicationTerms;
 use crate::backend::ceph::cache::{Brief, Cache};
+use crate::backend::ceph::claim::FirstSeen;
 use crate::backend::ceph::domains::{Choice, DomainPools};
 use crate::backend::ceph::health::Health;
 use crate::backend::ceph::locations::Locations;
@@ -19,6 +20,7 @@ pub(crate) struct Memory {
     /// Volumes that were deleted, or found absent: a repeated deletion then looks before it writes.
     pub deleted: Cache<String, ()>,
     pub snapshots: SnapshotCache,
+    pub claims: FirstSeen,
     /// The names that retained images had as volumes, by their ids. They never change.
     pub former_names: Cache<String, String>,
     pub locations: Locations,

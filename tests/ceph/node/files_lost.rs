@@ -207,7 +207,8 @@ fn a_volume_whose_own_mount_was_unmounted_by_hand_is_taken_from_all_its_paths() 
     }
 }
 
-/// The MDS answers, so what the client holds is written out as soon as the OSDs take it.
+/// The MDS answers, so what the client holds is written out as soon as the OSDs take it. Until then no signal
+/// ends the process that waits for it.
 #[test]
 #[ignore = "long: tests/run --full"]
 fn what_a_mount_still_writes_out_is_not_given_up() {
@@ -219,7 +220,7 @@ fn what_a_mount_still_writes_out_is_not_given_up() {
     client.node_unpublish_volume(&unpublish(&id, text(&it.path(0, "target")))).expect("unpublish");
     let paused = it.group.cluster.pause("osd");
     let staged = unstage(&id, text(&it.path(0, "stage")));
-    refused(client.node_unstage_volume(&staged), Code::UNAVAILABLE, &["still writes out", "umount -f"]);
+    refused(client.node_unstage_volume(&staged), Code::DEADLINE_EXCEEDED, &["look after the storage"]);
     drop(paused);
     retried(|| client.node_unstage_volume(&staged).map(drop), "unstage");
     it.mount(&id, 1, &many(), "target").expect("mount there");

@@ -5,16 +5,26 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::copies::{drop_snapshot, snapshots, take, take_within};
+use super::copies::{copy_of, drop_snapshot, make, snapshots, take, take_within};
 use super::fake::{FakeFs, Fault};
-use super::{STEPS, controller, create, delete, insist, listed, sweep_all, wanted};
-use crate::backend::Deleted;
+use super::{MIB, STEPS, controller, create, delete, insist, listed, sweep_all, wanted};
 use crate::backend::cephfs::context::Context;
 use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::rbd::tests::{ONE, TWO, call};
+use crate::backend::{Deleted, Origin, Volumes};
+use crate::csi::SizeRange;
 use crate::dispatch::Call;
+use crate::secrets::Secrets;
 
 const HOUR: u64 = 60 * 60;
+const LARGER: SizeRange = SizeRange { required: 32 * MIB, limit: 0 };
+
+/// A controller that takes over what was begun, however long this machine is busy.
+fn patient(cluster: &FakeFs, tag: &str) -> Context {
+    let mut started = controller(cluster, tag);
+    started.timing.abandoned = Duration::from_secs(24 * HOUR);
+    started
+}
 
 #[test]
 fn the_deletion_of_what_was_removed_by_hand_frees_its_name() {
@@ -81,6 +91,39 @@ fn a_deletion_leaves_the_name_to_the_next_snapshot_of_another_controller() {
     }
 }
 
+/// The index has no conditional writes: what another controller changes between the last look and the resize
+/// is undone.
+#[test]
+fn what_becomes_of_a_copy_that_another_controller_has_finished_stays() {
+    for is_deleted in [false, true] {
+        let mut undone = Vec::new();
+        for step in 1..STEPS {
+            let cluster = FakeFs::default();
+            let source = create(&patient(&cluster, ONE), "source", 8).unwrap().id;
+            let new = copy_of("copy", Origin::Volume(source));
+            let theirs = Arc::new(Mutex::new(None));
+            cluster.before_step(step, {
+                let (other, new, theirs) = (patient(&cluster, TWO), new.clone(), Arc::clone(&theirs));
+                move || {
+                    let made = make(&other, &new).unwrap().id;
+                    match is_deleted {
+                        true => drop(delete(&other, &made).unwrap()),
+                        false => drop(other.expand(&call(), &made, &LARGER, &Secrets::default()).unwrap()),
+                    }
+                    *theirs.lock() = Some(made);
+                }
+            });
+            let ours = make(&patient(&cluster, ONE), &new);
+            let Some(theirs) = theirs.lock().take() else { break };
+            let path = format!("csi/{}", theirs.object);
+            let size = cluster.subvolumes().into_iter().find(|(it, _)| *it == path).map(|(_, size)| size);
+            let expected = if is_deleted { None } else { Some(LARGER.required) };
+            undone.extend((size != expected).then_some((step, ours.is_ok())));
+        }
+        assert!(undone.len() <= 1, "UNSAFE: deleted {is_deleted}: undone before {undone:?}");
+    }
+}
+
 /// Lets hours pass since what is *making* was begun.
 fn let_pass(context: &Context, hours: u64) {
     let new = wanted("a", 8);
@@ -96,11 +139,7 @@ fn let_pass(context: &Context, hours: u64) {
 fn a_snapshot_that_is_asked_for_again_during_a_sweep_is_kept() {
     for (begun, step) in (1..STEPS).flat_map(|begun| (1..STEPS).map(move |step| (begun, step))) {
         let cluster = FakeFs::default();
-        let patient = |tag| {
-            let mut it = controller(&cluster, tag);
-            it.timing.abandoned = Duration::from_secs(24 * HOUR);
-            it
-        };
+        let patient = |tag| patient(&cluster, tag);
         let source = create(&patient(ONE), "a", 8).unwrap().id;
         cluster.fail_at(begun, Fault::After);
         if take(&patient(ONE), &source, "s").is_ok() {

@@ -5,6 +5,9 @@
 //! the snapshot that is copied. A repeated request takes the entry over, whichever controller began it, and
 //! waits for the same clone, unless that was asked for last half a day ago. A volume is copied from a
 //! transient snapshot, which is removed when the copy is whole.
+//!
+//! So two controllers may wait for one clone. The first one writes *whole*, and its client may expand or
+//! delete the volume then: the other one looks before it changes anything.
 
 use std::time::Instant;
 
@@ -82,7 +85,8 @@ pub(crate) fn find_begun(fs: &Fs<'_>, new: &NewVolume) -> Result<Option<(String,
     Ok(same.map(|(_, object, entry)| (object, entry)))
 }
 
-/// Makes the copy, or waits for it; then its size is what was asked for, not that of its source.
+/// Makes the copy, or waits for it; then its size is what was asked for, not that of its source. Ends early
+/// if another controller has finished or removed it.
 pub(crate) fn make(fs: &Fs<'_>, object: &str, entry: &Entry, pool: Option<&str>) -> Result<()> {
     let Some(of) = &entry.copy_of else {
         return Err(Error::internal("nothing is said of what it is a copy of"));
@@ -97,10 +101,18 @@ pub(crate) fn make(fs: &Fs<'_>, object: &str, entry: &Entry, pool: Option<&str>)
     if fs.call.wait_for(what, timing.copy_wait, timing.copy_look, patient)?.is_none() {
         return Err(Error::unavailable("it is still being copied: try again"));
     }
+    if !is_being_made(fs, &fs.path(object))? {
+        return Ok(());
+    }
     match fs.subvolumes().resize(object, entry.size)? {
         true => Ok(()),
         false => Err(Error::unavailable("it was removed during this call: try again")),
     }
+}
+
+/// Whether no other controller has finished it, or removed it.
+pub(crate) fn is_being_made(fs: &Fs<'_>, path: &str) -> Result<bool> {
+    Ok(fs.index().get(path)?.is_some_and(|entry| entry.state == State::Making))
 }
 
 /// A copy in the making.
@@ -128,6 +140,10 @@ impl Copy<'_> {
             CloneState::Complete => {
                 let is_listed = subvolumes.is_queued(self.object, self.of)? == Some(true);
                 return Ok((!is_listed).then_some(()));
+            }
+            // Its name is not used again.
+            CloneState::Absent if !is_being_made(self.fs, &self.fs.path(self.object))? => {
+                return Ok(Some(()));
             }
             CloneState::Absent => self.begin()?,
             CloneState::Pending => {

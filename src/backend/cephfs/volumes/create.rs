@@ -5,7 +5,7 @@
 //! name of the request is [claimed](crate::backend::ceph::claim) for the subvolume that is whole first:
 //!
 //! 1. look which subvolume the name is claimed for; if it is a volume, it is the answer
-//! 2. write *making* to the index, under a drawn name
+//! 2. write *making* to the index, under a drawn name; or take over a copy that the same request has begun
 //! 3. make the subvolume, or a [`copy`] of its source; nothing, if the volume [shares](share) a snapshot
 //! 4. claim the name for it; if it is claimed for another one meanwhile, remove this one and answer from that
 //! 5. write *whole* to the index
@@ -32,6 +32,10 @@ use crate::backend::{NewVolume, Volume};
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, MAX_CEPHFS_PLACE};
 
+/// A repeated request renews an entry that is older than this part (1/24) of the time after which it counts
+/// as abandoned.
+const RENEWALS: u32 = 24;
+
 /// Makes the volume, or finds the one that the same request made.
 pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
     let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
@@ -41,7 +45,6 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
     }
     let (object, entry) = begin(fs, new, &settings)?;
     let (path, size) = (fs.path(&object), entry.size);
-    fs.index().set(&path, &entry)?;
     let pool = entry.placed.data_pool.clone().or(settings.layout.pool.clone());
     let made = match (&entry.shares, &entry.copy_of) {
         (Some(of), _) => share::admit(fs, of),
@@ -49,15 +52,17 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
         (None, None) => make(fs, &object, &NewSubvolume { size, pool, owner: settings.root.owner }),
     };
     made.map_err(|error| forget_refused(fs, &object, &entry, error))?;
+    if entry.copy_of.is_some() && !copy::is_being_made(fs, &path)? {
+        // This call may have taken the transient snapshot anew.
+        tidy(fs, &object, &entry);
+        return find_of_other(fs, new);
+    }
     let (key, description) = (key_of(new)?, Description::new(&new.name, entry.placed.clone()));
     let name = fs.name(key);
     let Some(share) = name.claim(&path, &description)? else {
         // Another controller was faster. No client has heard of this subvolume.
         remove_unused(fs, &object, &entry)?;
-        let found = find_claimed(fs, new)?;
-        return found.ok_or_else(|| {
-            Error::unavailable("another controller made and deleted it during this call: try again")
-        });
+        return find_of_other(fs, new);
     };
     let entry = entry.become_state(State::Whole, &fs.context.identity.tag);
     fs.index().set(&path, &entry)?;
@@ -73,15 +78,25 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
     Ok(volume(fs, &object, &entry))
 }
 
-/// The subvolume to make, and its entry; for a copy that the same request has begun, that one. The size is
-/// checked before anything is made.
+/// The volume that another controller has made meanwhile.
+fn find_of_other(fs: &Fs<'_>, new: &NewVolume) -> Result<Volume> {
+    find_claimed(fs, new)?.ok_or_else(|| {
+        Error::unavailable("another controller made and deleted it during this call: try again")
+    })
+}
+
+/// The subvolume to make, and its entry, which is in the index; for a copy that the same request has begun,
+/// that one. The size is checked before anything is made.
 fn begin(fs: &Fs<'_>, new: &NewVolume, settings: &Settings) -> Result<(String, Entry)> {
     let tag = &fs.context.identity.tag;
     let shares = share::is_wanted(settings, new)?;
     if new.source.is_some()
         && let Some((object, entry)) = copy::find_begun(fs, new)?
     {
-        return Ok((object, entry.become_state(State::Making, tag)));
+        if entry.age() > fs.context.timing.abandoned / RENEWALS {
+            fs.index().set(&fs.path(&object), &entry.become_state(State::Making, tag))?;
+        }
+        return Ok((object, entry));
     }
     let object = ids::drawn_object(&new.object)?;
     let source = copy::find_source(fs, new, &object)?;
@@ -94,7 +109,9 @@ fn begin(fs: &Fs<'_>, new: &NewVolume, settings: &Settings) -> Result<(String, E
     let of = source.map(|(of, _)| of);
     let (shares, copy_of) = if shares { (of, None) } else { (None, of) };
     let entry = Entry::new(State::Making, tag, size, Some(request));
-    Ok((object, Entry { placed, shares, copy_of, ..entry }))
+    let entry = Entry { placed, shares, copy_of, ..entry };
+    fs.index().set(&fs.path(&object), &entry)?;
+    Ok((object, entry))
 }
 
 /// Removes the entry of a subvolume if the error means that it was not made, and will not be. Returns the

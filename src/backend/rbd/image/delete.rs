@@ -95,7 +95,7 @@ pub(crate) fn delete(
         false => delete_in(&pool, deletion, record_deletion).map(|(deleted, _)| deleted),
     };
     let outcome = outcome.map_err(|error| error.context(format_args!("delete volume {id}")))?;
-    context.memory.records.forget(&pool.key_of(id));
+    context.memory.records.forget(&pool.context.key_of(id));
     context.memory.placed.forget(&id.lock_key());
     context.memory.deleted.remember(id.to_string(), ());
     Ok(outcome)
@@ -180,7 +180,7 @@ fn delete_in(
     record_deletion: RecordDeletion<'_>,
 ) -> Result<(Deleted, bool)> {
     let id = deletion.id;
-    if pool.memory().resyncs.0.contains(&pool.key_of(id)) && find_volume(pool, id)?.is_none() {
+    if pool.memory().resyncs.0.contains(&pool.context.key_of(id)) && find_volume(pool, id)?.is_none() {
         refuse_absent_in_resync(pool, id)?;
     }
     // Nothing is written, to the cluster or the journal, for a volume that is most likely gone.

@@ -38,7 +38,7 @@ pub(crate) fn find_volume(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Image
         return Ok(Some(info));
     }
     // A mirrored image has an id of its own. The first id is in its record.
-    let found = with_record(pool, &pool.key_of(id), info)?;
+    let found = with_record(pool, &pool.context.key_of(id), info)?;
     let first = found.record.and_then(|record| record.first_id);
     Ok(first.is_some_and(|first| id.means(&first)).then_some(found.info))
 }
@@ -55,7 +55,7 @@ pub(crate) fn existing_volume(pool: &Pool<'_>, id: &VolumeId) -> Result<ImageInf
 
 /// Refuses to treat a volume as gone while, as far as this daemon knows, it is being copied anew.
 pub(crate) fn refuse_absent_in_resync(pool: &Pool<'_>, id: &VolumeId) -> Result<()> {
-    match pool.memory().resyncs.0.contains(&pool.key_of(id)) {
+    match pool.memory().resyncs.0.contains(&pool.context.key_of(id)) {
         true => Err(Error::unavailable(format!(
             "volume {id} is being copied anew from its primary, and is not there for some seconds: try again"
         ))),
@@ -95,7 +95,7 @@ pub(crate) fn with_readable_record(pool: &Pool<'_>, key: &str, info: ImageInfo) 
 pub(crate) fn name(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<String>> {
     let record = pool.metadata(&id.object, RECORD_KEY)?.and_then(|text| Record::parse(&text).ok());
     if let (Some(record), Some(image)) = (&record, &id.incarnation) {
-        pool.memory().records.remember(&pool.key_of(id), image, record);
+        pool.memory().records.remember(&pool.context.key_of(id), image, record);
     }
     Ok(record.map(|record| record.asked.name))
 }

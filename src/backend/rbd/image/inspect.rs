@@ -23,7 +23,7 @@ fn look_up(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<ImageWithRecord>> {
         return Ok(None);
     }
     let found = find_volume(pool, id)?;
-    found.map(|info| with_record(pool, &pool.key_of(id), info)).transpose()
+    found.map(|info| with_record(pool, &pool.context.key_of(id), info)).transpose()
 }
 
 /// The volume with its nodes and its condition. If its cluster cannot be reached, a known volume is in a bad

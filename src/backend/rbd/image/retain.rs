@@ -9,22 +9,18 @@
 
 use std::time::Duration;
 
-use crate::backend::ceph::publication::deletion::{Acquired, DeletionLock};
+use crate::backend::ceph::publication::deletion::{Acquired, DeletionLock, is_published};
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::remove::{is_large, remove_for_good, remove_left_over};
+use crate::backend::rbd::image::remove::{interrupted, is_large, remove_for_good, remove_left_over};
 use crate::backend::rbd::image::rename::{ensure_renamed, find_by_own_name, remove_second_name};
 use crate::backend::rbd::image::retained_checks::check_retained_in;
-use crate::backend::rbd::image::watchers::refuse_watched;
+use crate::backend::rbd::image::watchers::{refuse_watched, refuse_watched_in_removal};
 use crate::backend::rbd::jobs::Job;
 use crate::backend::rbd::names::{self, OBJECT_KEY};
 use crate::backend::rbd::tool::{
     ImageInfo, ImageRef, LockTarget, Removed, RemovedByNumber, Renamed, SnapshotInfo,
 };
 use crate::error::{Error, Result};
-use crate::jobs::{RETRY, Requeue};
-
-/// Nothing needs the image, but it cannot be removed yet.
-const BUSY: Requeue = Requeue::After(RETRY);
 
 /// Gives an image the name of a retained one. The caller holds its deletion lock, which is not given back: it
 /// is removed with the image, or expires.
@@ -66,33 +62,36 @@ fn refuse_unless_gone(pool: &Pool<'_>, info: &ImageInfo, retained: &str) -> Resu
 }
 
 /// Removes an image, or the rest of one, if it is retained and nothing needs it. A large image gets a job of
-/// its own, so no small one waits for it. Returns when to look again.
+/// its own, so no small one waits for it.
+///
+/// # Errors
+/// Nothing needs it, but it is published to a node, or a client has it open.
 ///
 /// One caller at a time looks and removes: the lock of a second one would make the header object anew after
 /// the first has removed the image, and a crash then would leave that object.
-pub(crate) fn check_retained(pool: &Pool<'_>, image: &str) -> Result<Requeue> {
+pub(crate) fn check_retained(pool: &Pool<'_>, image: &str) -> Result<()> {
     let retained = names::retained(image);
     let _working = pool.lock_internal(&retained)?;
     match pool.info(ImageRef::Id(image))? {
         // The rest of a removal that was killed at its end: an entry in the trash without a header. If an
         // image of another id has the name, it is an operator's that was renamed by mistake.
-        None if pool.info(ImageRef::Name(&retained))?.is_some() => Ok(Requeue::Never),
-        None => remove_left_over(pool, &retained).map(|_| Requeue::Never),
-        Some(info) if !is_unneeded(pool, &info)? => Ok(Requeue::Never),
+        None if pool.info(ImageRef::Name(&retained))?.is_some() => Ok(()),
+        None => remove_left_over(pool, &retained).map(drop),
+        Some(info) if !is_unneeded(pool, &info)? => Ok(()),
         Some(info) if is_large(&info) => {
             let (at, image) = (pool.at.clone(), image.to_string());
             pool.context.jobs.add_now(Job::RemoveLarge { at, image });
-            Ok(Requeue::Never)
+            Ok(())
         }
         Some(info) => remove_unneeded(pool, &info),
     }
 }
 
 /// Removes a retained image of any size if nothing needs it.
-pub(crate) fn remove_large(pool: &Pool<'_>, image: &str) -> Result<Requeue> {
+pub(crate) fn remove_large(pool: &Pool<'_>, image: &str) -> Result<()> {
     match pool.info(ImageRef::Id(image))? {
         Some(info) if is_unneeded(pool, &info)? => remove_unneeded(pool, &info),
-        _ => Ok(Requeue::Never),
+        _ => Ok(()),
     }
 }
 
@@ -113,7 +112,7 @@ pub(crate) fn is_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<bool> {
 }
 
 /// Removes a retained image that nothing needs.
-fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<Requeue> {
+fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<()> {
     // The volume's name may still open the image if the rename was killed. No node may be given the image by
     // that name, and `rbd rm` would leave the name behind, taken by no image.
     if let Some(former) = pool.metadata(&info.name, OBJECT_KEY)? {
@@ -123,21 +122,18 @@ fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<Requeue> {
         // Another controller's lock keeps nodes out as well, and two may remove the image at once.
         Acquired::Locked(_) | Acquired::HeldElsewhere => {}
         // The image was published to a node by that name.
-        Acquired::Published(_) => return Ok(BUSY),
+        Acquired::Published(nodes) => return Err(is_published(&nodes)),
     }
     remove_snapshots(pool, info)?;
     match remove_for_good(pool, info)? {
         Removed::Gone => {
             log::info!("{}: removed {}, a deleted volume that nothing needs any more", pool.at, info.name);
-            Ok(Requeue::Never)
+            Ok(())
         }
-        Removed::Absent => {
-            // Another controller removed it first, and the lock may have made an object without an image.
-            pool.remove_lockable(LockTarget::Header(&info.id))?;
-            Ok(Requeue::Never)
-        }
-        Removed::HasSnapshots => Ok(Requeue::Never),
-        Removed::Watched => Ok(BUSY),
+        // Another controller removed it first, and the lock may have made an object without an image.
+        Removed::Absent => pool.remove_lockable(LockTarget::Header(&info.id)),
+        Removed::HasSnapshots => Ok(()),
+        Removed::Watched => refuse_watched_in_removal(pool, info).and_then(|()| Err(interrupted())),
     }
 }
 

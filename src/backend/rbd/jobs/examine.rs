@@ -76,14 +76,7 @@ fn deleted_stays(
     let context = Arc::clone(context);
     let meaning = format!("{name} is a deleted volume that nothing needs any more");
     let found = Finding::new(&DELETED_STAYS, path(pool.at, name), meaning);
-    Ok(Some(found.with_remedy(move |call| match check_retained(&context.pool(call, &at), &image)? {
-        Requeue::Never => Ok(()),
-        Requeue::After(_) => Err(Error::precondition(format!(
-            "the image is in use, or published to a node: `rbd status {}/{}` shows by which client",
-            at.pool,
-            names::retained(&image)
-        ))),
-    })))
+    Ok(Some(found.with_remedy(move |call| check_retained(&context.pool(call, &at), &image))))
 }
 
 /// The copies of this controller that it does not make now, and the old ones of others.

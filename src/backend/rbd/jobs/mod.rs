@@ -59,7 +59,7 @@ impl Jobs {
         self.queue.add(&lane, name, pause, move |call| runner(call, &mut job));
     }
 
-    /// Whether this job waits, or is being done.
+    /// Whether this job is being done, or waits and was not refused the last time.
     pub fn has(&self, job: &Job) -> bool {
         self.queue.has(&job.to_string())
     }

@@ -23,23 +23,21 @@ pub(crate) fn run(context: &Context, call: &Call, job: &mut Job) -> Result<Reque
         }
     }
     match job {
-        Job::Sweep { cluster } => sweep_cluster(context, call, cluster).map(|()| Requeue::Never),
+        Job::Sweep { cluster } => sweep_cluster(context, call, cluster)?,
         Job::RemoveTemporary { at, temporary, source } => {
-            remove_unfinished(&context.pool(call, at), temporary, source.as_ref())
+            return remove_unfinished(&context.pool(call, at), temporary, source.as_ref());
         }
-        Job::Retained { at, image } => check_retained(&context.pool(call, at), image),
-        Job::RemoveLarge { at, image } => remove_large(&context.pool(call, at), image),
-        Job::CheckLeftovers { cluster } => {
-            check_leftovers(context, call, cluster);
-            Ok(Requeue::Never)
-        }
+        Job::Retained { at, image } => check_retained(&context.pool(call, at), image)?,
+        Job::RemoveLarge { at, image } => remove_large(&context.pool(call, at), image)?,
+        Job::CheckLeftovers { cluster } => check_leftovers(context, call, cluster),
         Job::CheckClusters => {
             for cluster in own_clusters(context) {
                 context.jobs.add_now(Job::CheckLeftovers { cluster });
             }
-            Ok(Requeue::After(context.timing.sweep_interval))
+            return Ok(Requeue::After(context.timing.sweep_interval));
         }
     }
+    Ok(Requeue::Never)
 }
 
 /// Looks for leftovers in a cluster. After a failure, the next look tries again.

@@ -204,11 +204,11 @@ fn keep(
     terms: &ReplicationTerms,
     kept: Option<Schedule>,
 ) -> Result<()> {
-    let found = with_record(pool, &pool.key_of(id), info.clone())?;
+    let found = with_record(pool, &pool.context.key_of(id), info.clone())?;
     if let Some(mut record) = found.record.filter(|record| record.first_id.is_none()) {
         record.first_id = Some(info.id.clone());
         pool.set_metadata(&info.name, RECORD_KEY, &record.text()?)?;
-        pool.memory().records.remember(&pool.key_of(id), &info.id, &record);
+        pool.memory().records.remember(&pool.context.key_of(id), &info.id, &record);
     }
     if kept != terms.schedule {
         let text = Terms::new(terms.schedule.as_ref()).text()?;

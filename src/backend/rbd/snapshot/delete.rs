@@ -2,15 +2,14 @@
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::retain::check_retained;
-use crate::backend::rbd::image::retained_checks::check_retained_in;
+use crate::backend::rbd::image::retained_checks::check_retained_later;
 use crate::backend::rbd::names;
 use crate::backend::rbd::snapshot::create::claimed_as;
 use crate::backend::rbd::snapshot::find::find_in;
 use crate::backend::rbd::tool::{ImageRef, Removed};
 use crate::backend::{Deleted, Interrupted};
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::ids::SnapshotId;
-use crate::jobs::Requeue;
 
 /// Deletes a snapshot: the snapshot first, then the claim of its name, then the image if it was retained only
 /// for it.
@@ -36,9 +35,11 @@ fn delete_in(pool: &Pool<'_>, id: &SnapshotId) -> Result<Deleted> {
     if deleted == Deleted::Absent {
         remove_from_trash(pool, id)?;
     }
-    // Checked last: its volume may be deleted at this moment.
-    if let Requeue::After(pause) = check_retained(pool, &id.source)? {
-        check_retained_in(pool, &id.source, pause);
+    // Checked last: its volume may be deleted now.
+    match check_retained(pool, &id.source) {
+        // The image is in use. The job says so, and goes on.
+        Err(error) if error.kind() == Kind::Precondition => check_retained_later(pool, &id.source),
+        checked => checked?,
     }
     Ok(deleted)
 }

@@ -1,5 +1,6 @@
 //! A controller waits for the work of another one, and never takes it for what a killed command left.
 
+use super::delete::with_volume;
 use super::*;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::fake::Fault;
@@ -30,6 +31,22 @@ fn an_image_that_another_makes_is_not_lost() {
         let theirs = made.lock().take().expect("nobody but the other can make it");
         assert_eq!(ours.id, theirs.id, "step {step}");
     }
+}
+
+/// No client waits for as long as the other controller may take.
+#[test]
+fn the_claim_of_a_dead_controller_ends_though_each_request_gives_up_sooner() {
+    let (cluster, two, source) = with_volume(1);
+    cluster.crash_at(2, Fault::After);
+    snapshot(&two, &source, "s").unwrap_err();
+    cluster.restart();
+    let grace = Duration::from_millis(50);
+    let ours = patient_controller(&cluster, ONE, Timing { snapshot_claim_grace: grace, ..timing() });
+    let hurried = Call::new("test", || true);
+    let take = || ours.snapshots().create(&hurried, &request(&source, "s"));
+    drop(take());
+    std::thread::sleep(grace);
+    take().unwrap();
 }
 
 #[test]

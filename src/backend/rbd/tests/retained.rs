@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use crate::backend::Deleted;
 use crate::backend::rbd::image::retain::check_retained;
 use crate::backend::rbd::jobs::Job;
+use crate::backend::rbd::jobs::examine::examine;
 use crate::backend::rbd::names;
 use crate::backend::rbd::tool::fake::Fault;
 use crate::backend::rbd::tool::*;
@@ -74,7 +75,7 @@ fn a_large_volume_in_use_stays() {
 
 /// An operator may open it.
 #[test]
-fn a_retained_image_that_is_open_goes_later() {
+fn a_retained_image_that_is_open_is_told_and_goes_later() {
     for size in [1, 5] {
         let (cluster, rbd, id) = with_volume(size);
         let taken = snapshot(&rbd, &id, "s").unwrap().id;
@@ -82,8 +83,10 @@ fn a_retained_image_that_is_open_goes_later() {
         do_jobs(&rbd);
         cluster.watch_id(id.incarnation.as_ref().unwrap(), "10.0.0.7:0/1");
         delete_snapshot(&rbd, &taken).unwrap();
-        do_jobs(&rbd);
+        do_jobs_due_within(&rbd, RETRY);
         assert!(cluster.dump().contains("image rbd/csi-held-"), "{}", cluster.dump());
+        let found = examine(&rbd.context);
+        assert!(found[0].name.starts_with("DeletedStays:ceph/rbd/csi-held-"), "{}", found[0].name);
         cluster.unwatch("10.0.0.7:0/1");
         do_jobs_due_within(&rbd, RETRY);
         assert_eq!(cluster.dump(), "");

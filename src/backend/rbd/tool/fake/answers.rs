@@ -308,6 +308,7 @@ fn step_of(command: &Command) -> String {
     match (text(command, "prefix"), text(command, "blocklistop")) {
         ("osd pool ls", _) => "pools".into(),
         ("df", _) => "rooms".into(),
+        ("health", _) => "health".into(),
         ("osd blocklist", "add") => format!("shut_out {}", text(command, "addr")),
         ("osd blocklist ls", _) => "blocklist".into(),
         other => panic!("nothing of RBD asks for {other:?}"),
