@@ -21,6 +21,9 @@ const OPTIONS_AT_BOOT: [&str; 3] = ["fs", "mode", "flags"];
 
 /// Publishes a volume to this node and mounts it at a path.
 pub fn publish(plugin: &dyn Plugin, given: &Given) -> CliResult<Report> {
+    if given.has("retry") && given.value("secrets") == Some("-") {
+        return Err(CliError::usage("--secrets -: with --retry they can come from a file only"));
+    }
     let request = operator::PublishHereRequest {
         volume_id: given.word(0).to_string(),
         target_path: target(given)?,
@@ -131,7 +134,12 @@ mod tests {
         let json = json!({"id": "v1", "node_id": "n1", "target_path": "/mnt/a"});
         assert_eq!((report.text.as_str(), report.json), ("", json));
         let wrong = Fake::default();
-        assert_eq!(run(&wrong, "volume publish v1 /mnt/a --mode rw").unwrap_err().exit_code(), 2);
+        for options in ["--mode rw", "--retry --secrets -"] {
+            assert_eq!(
+                run(&wrong, &format!("volume publish v1 /mnt/a {options}")).unwrap_err().exit_code(),
+                2
+            );
+        }
         assert!(wrong.asked().is_empty());
     }
 

@@ -121,9 +121,7 @@ impl JobQueue {
         }
         self.0.attend(&mut state, lane);
     }
-}
 
-impl JobQueue {
     /// Whether a job of this name is being done in any lane, or waits and was not refused the last time.
     pub fn has(&self, name: &str) -> bool {
         let state = self.0.state.lock();

@@ -86,7 +86,8 @@ pub(crate) struct Share {
 }
 
 /// When claims of other controllers were seen first, by their shares. A client may give up sooner than a dead
-/// maker counts as dead, so a repeated request waits for the rest of the grace only.
+/// maker counts as dead, so a repeated request waits for the rest of the grace only, and for a third of it at
+/// least.
 pub(crate) type FirstSeen = Cache<String, Duration>;
 
 /// A request's name, and the place where it is claimed.
@@ -163,6 +164,8 @@ impl Name<'_> {
             let identity = format!("{} {} {:?}", self.at, self.target, claim.shares);
             let since = self.first_seen.get_or_ask(identity, || Ok(claim.seen))?;
             let left = self.grace.saturating_sub(clock::since_boot().saturating_sub(since));
+            // The maker may be deleting what it made: until then it may remove the claim's object.
+            let left = left.max(self.grace / SAFE_PART + self.grace / LOOKS);
             let ended = self.call.wait_for(what, left, self.grace / LOOKS, || {
                 if let Some(found) = look()? {
                     return Ok(Some(Some(found)));

@@ -1,5 +1,6 @@
 //! What the operations of this backend share, and their way into a cluster and a file system.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -149,11 +150,13 @@ impl Context {
     }
 
     /// The same for what is in an existing file system; None if that was removed: the operator lists it among
-    /// the removed pools, and the cluster has none of that name.
+    /// the removed pools, and the cluster has none of that name. This is logged if something is to be removed
+    /// there: `removal` names it.
     pub fn unless_removed<T>(
         &self,
         call: &Call,
         (place, secrets): (&Place, &Secrets),
+        removal: Option<fmt::Arguments<'_>>,
         act: impl FnOnce(&Fs<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
         let done = self.within_any(call, (place, secrets), act)?;
@@ -162,10 +165,12 @@ impl Context {
             if !known(&self.clusters, cluster)?.removed_pools.contains(pool) {
                 return Err(no_file_system(place));
             }
-            log::warn!(
-                "a volume or snapshot counts as gone, as the clusters file says that file system {pool:?} of cluster \
-                 {cluster:?} was removed"
-            );
+            if let Some(what) = removal {
+                log::warn!(
+                    "{what} counts as gone, as the clusters file says that file system {pool:?} of cluster \
+                     {cluster:?} was removed"
+                );
+            }
         }
         Ok(done)
     }

@@ -42,8 +42,9 @@ impl Publisher for Context {
         if !may_exist(&id.place, &id.object) {
             return Ok(Unpublished::NoVolume);
         }
-        let done = self.unless_removed(call, (&id.place, secrets), |fs| unpublish(fs, id, node));
-        done.map(|done| done.unwrap_or(Unpublished::NoVolume))
+        let (what, unpublish) = (Some(format_args!("volume {id}")), |fs: &Fs<'_>| unpublish(fs, id, node));
+        let done = self.unless_removed(call, (&id.place, secrets), what, unpublish)?;
+        Ok(done.unwrap_or(Unpublished::NoVolume))
     }
 }
 

@@ -162,9 +162,15 @@ impl<'a> Pool<'a> {
     /// The pool's options, which are read once a minute. A pool that does not exist has none: the next
     /// command says so.
     pub fn options(&self) -> Result<PoolOptions> {
+        let known = &self.memory().pool_options.0;
         let key = Place { namespace: String::new(), ..self.place() }.key("");
-        let read = || Ok(self.pool_options()?.unwrap_or_default());
-        self.memory().pool_options.0.get_or_ask(key, read)
+        if let Some(options) = known.get(&key) {
+            return Ok(options);
+        }
+        // A missing pool is not remembered: it may be made before the next request.
+        let Some(read) = self.pool_options()? else { return Ok(PoolOptions::default()) };
+        known.remember(key, read.clone());
+        Ok(read)
     }
 
     /// Whether everything in this pool is gone, because the pool was removed ([`placement`]).

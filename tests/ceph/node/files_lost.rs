@@ -2,18 +2,17 @@
 
 use std::fs;
 use std::path::Path;
-use std::thread::{sleep, spawn};
-use std::time::{Duration, Instant};
+use std::thread::spawn;
 
 use cephlet::proto::csi_v1 as wire;
 use protobuf::MessageField;
 
 use super::files::{Nodes, many};
 use super::files_fuse::{process, processes};
-use crate::support::client::Answer;
+use super::hangs::retried;
 use crate::support::machine::{is_mounted, mounts_below, run, text};
 use crate::support::requests::*;
-use crate::support::{Code, LONG_PATIENCE, refused};
+use crate::support::{Code, refused};
 
 /// The condition of a volume at a path of the first node.
 #[track_caller]
@@ -54,7 +53,9 @@ fn a_killed_ceph_fuse_is_told_and_replaced() {
     run("kill", &["-9", &process(&it, 0)]);
     it.unmount(&id, 0, "target");
     drop(open);
-    it.delete(&id);
+    // The removal waits for what the dead client held, for as long as this client waits for its answer.
+    retried(|| it.controller.client().delete_volume(&delete(&id)).map(drop), "delete");
+    it.group.await_empty();
 }
 
 /// Shuts the client of the mount at `path` out.
@@ -83,16 +84,6 @@ fn a_client_that_is_shut_out_is_told_and_replaced() {
         drop(open);
         assert_eq!(processes(&it, 0), [""; 0]);
         it.delete(&id);
-    }
-}
-
-/// Repeats a call for longer than its first answer may take.
-#[track_caller]
-fn retried(mut call: impl FnMut() -> Answer<()>, what: &str) {
-    let deadline = Instant::now() + LONG_PATIENCE;
-    while let Err(error) = call() {
-        assert!(Instant::now() < deadline, "{what}: {error:?}");
-        sleep(Duration::from_millis(500));
     }
 }
 
@@ -223,6 +214,7 @@ fn what_a_mount_still_writes_out_is_not_given_up() {
     refused(client.node_unstage_volume(&staged), Code::DEADLINE_EXCEEDED, &["look after the storage"]);
     drop(paused);
     retried(|| client.node_unstage_volume(&staged).map(drop), "unstage");
+    it.controller.client().controller_unpublish_volume(&unpublish_from(&id, "node-1")).expect("take back");
     it.mount(&id, 1, &many(), "target").expect("mount there");
     assert_eq!(fs::read_to_string(it.path(1, "target/file")).expect("read"), "content", "UNSAFE: it is lost");
     it.unmount(&id, 1, "target");

@@ -51,7 +51,8 @@ fn replace_daemon<T: std::fmt::Debug>(scene: &mut Scene, hanging: JoinHandle<Ans
 }
 
 /// Repeats a call for longer than its first answer may take.
-fn retried(mut call: impl FnMut() -> Answer<()>, what: &str) {
+#[track_caller]
+pub fn retried(mut call: impl FnMut() -> Answer<()>, what: &str) {
     let deadline = Instant::now() + LONG_PATIENCE;
     while let Err(error) = call() {
         assert!(Instant::now() < deadline, "{what}: {error:?}");

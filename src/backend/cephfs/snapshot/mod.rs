@@ -5,7 +5,7 @@ mod create;
 mod delete;
 mod find;
 
-use crate::backend::cephfs::context::{Context, may_exist};
+use crate::backend::cephfs::context::{Context, Fs, may_exist};
 use crate::backend::{Deleted, NewSnapshot, Page, Snapshot, SnapshotFilter, Snapshots};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
@@ -29,7 +29,8 @@ impl Snapshots for Context {
         if !may_exist(&id.place, &id.source) {
             return Ok(Deleted::Absent);
         }
-        let deleted = self.unless_removed(call, (&id.place, secrets), |fs| delete::delete(fs, id));
+        let (what, delete) = (Some(format_args!("snapshot {id}")), |fs: &Fs<'_>| delete::delete(fs, id));
+        let deleted = self.unless_removed(call, (&id.place, secrets), what, delete);
         let deleted = deleted.map_err(|error| error.context(format_args!("delete snapshot {id}")))?;
         Ok(deleted.unwrap_or(Deleted::Absent))
     }
@@ -38,7 +39,7 @@ impl Snapshots for Context {
         if !may_exist(&id.place, &id.source) {
             return Ok(None);
         }
-        let found = self.unless_removed(call, (&id.place, secrets), |fs| {
+        let found = self.unless_removed(call, (&id.place, secrets), None, |fs| {
             let found = find::find(fs, &id.source, &id.snapshot)?;
             Ok(found.map(|entry| find::snapshot(fs, &id.source, &id.snapshot, &entry)))
         });

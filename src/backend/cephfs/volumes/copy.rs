@@ -135,15 +135,17 @@ impl Copy<'_> {
     /// Some if the copy is complete.
     fn look(&mut self) -> Result<Option<()>> {
         let subvolumes = self.fs.subvolumes();
-        match subvolumes.clone_state(self.object)? {
+        let state = subvolumes.clone_state(self.object)?;
+        if matches!(state, CloneState::Absent | CloneState::Failed(_))
+            && !is_being_made(self.fs, &self.fs.path(self.object))?
+        {
+            return Ok(Some(()));
+        }
+        match state {
             // The manager needs the snapshot until the clone leaves its list, a moment later.
             CloneState::Complete => {
                 let is_listed = subvolumes.is_queued(self.object, self.of)? == Some(true);
                 return Ok((!is_listed).then_some(()));
-            }
-            // Its name is not used again.
-            CloneState::Absent if !is_being_made(self.fs, &self.fs.path(self.object))? => {
-                return Ok(Some(()));
             }
             CloneState::Absent => self.begin()?,
             CloneState::Pending => {

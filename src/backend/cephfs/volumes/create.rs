@@ -118,14 +118,19 @@ fn begin(fs: &Fs<'_>, new: &NewVolume, settings: &Settings) -> Result<(String, E
 /// error.
 fn forget_refused(fs: &Fs<'_>, object: &str, entry: &Entry, refusal: Error) -> Error {
     let is_over = !matches!(refusal.kind(), Kind::Timeout | Kind::Unavailable | Kind::Internal);
+    let path = fs.path(object);
     let forget = || {
         if entry.shares.is_some() {
             return remove_unused(fs, object, entry);
         }
         if entry.copy_of.is_some() {
+            // Another controller may have finished it, from a source that was deleted since.
+            if !copy::is_being_made(fs, &path)? {
+                return Ok(());
+            }
             copy::remove_begun(fs, object, entry)?;
         }
-        fs.index().remove(&fs.path(object))
+        fs.index().remove(&path)
     };
     if is_over && let Err(error) = forget() {
         log::warn!("{object} stays in the index of volumes for a day: {error}");

@@ -36,7 +36,7 @@ impl Volumes for Context {
             return Ok(None);
         }
         let look = |fs: &Fs<'_>| Ok(find(fs, id)?.map(|found| found.volume(fs, id).id));
-        self.unless_removed(call, (&id.place, secrets), look).map(Option::flatten)
+        self.unless_removed(call, (&id.place, secrets), None, look).map(Option::flatten)
     }
 
     fn named(&self, call: &Call, name: &Named<'_>) -> Result<Vec<VolumeId>> {
@@ -58,9 +58,9 @@ impl Volumes for Context {
         if !may_exist(&id.place, &id.object) {
             return Ok(Deleted::Absent);
         }
-        let deleted = self.unless_removed(call, (&id.place, deletion.secrets), |fs| {
-            delete::delete(fs, id, deletion.snapshots_may_outlive)
-        });
+        let delete = |fs: &Fs<'_>| delete::delete(fs, id, deletion.snapshots_may_outlive);
+        let what = Some(format_args!("volume {id}"));
+        let deleted = self.unless_removed(call, (&id.place, deletion.secrets), what, delete);
         deleted
             .map(|done| done.unwrap_or(Deleted::Absent))
             .map_err(|error| error.context(format_args!("delete volume {id}")))
@@ -71,7 +71,7 @@ impl Volumes for Context {
             return Ok(None);
         }
         let look = |fs: &Fs<'_>| Ok(find(fs, id)?.map(|found| found.volume(fs, id)));
-        self.unless_removed(call, (&id.place, secrets), look).map(Option::flatten)
+        self.unless_removed(call, (&id.place, secrets), None, look).map(Option::flatten)
     }
 
     fn inspect(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
@@ -84,7 +84,7 @@ impl Volumes for Context {
             let nodes = fs.publications(&id.object)?.into_iter().map(|it| it.node);
             Ok(Some(Volume { published: nodes.collect(), condition, ..found.volume(fs, id) }))
         };
-        self.unless_removed(call, (&id.place, secrets), look).map(Option::flatten)
+        self.unless_removed(call, (&id.place, secrets), None, look).map(Option::flatten)
     }
 
     fn list(&self, call: &Call, range: (&str, usize), unlisted: Unlisted<'_>) -> Result<Page<Volume>> {

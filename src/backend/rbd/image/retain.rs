@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::backend::ceph::publication::deletion::{Acquired, DeletionLock, is_published};
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::remove::{interrupted, is_large, remove_for_good, remove_left_over};
+use crate::backend::rbd::image::remove::{is_large, remove_for_good, remove_left_over};
 use crate::backend::rbd::image::rename::{ensure_renamed, find_by_own_name, remove_second_name};
 use crate::backend::rbd::image::retained_checks::check_retained_in;
 use crate::backend::rbd::image::watchers::{refuse_watched, refuse_watched_in_removal};
@@ -133,7 +133,10 @@ fn remove_unneeded(pool: &Pool<'_>, info: &ImageInfo) -> Result<()> {
         // Another controller removed it first, and the lock may have made an object without an image.
         Removed::Absent => pool.remove_lockable(LockTarget::Header(&info.id)),
         Removed::HasSnapshots => Ok(()),
-        Removed::Watched => refuse_watched_in_removal(pool, info).and_then(|()| Err(interrupted())),
+        Removed::Watched => {
+            refuse_watched_in_removal(pool, info)?;
+            Err(Error::precondition(format!("a client had image {:?} open until now", info.name)))
+        }
     }
 }
 
