@@ -6,19 +6,16 @@
 //! snapshots have no object: `local:node7:::5f0c…@KEY-R`. A text that does not parse is an ID that this
 //! plugin never gave: there is no such object.
 
-mod digits;
 mod objects;
 
 use std::fmt;
 
-pub use self::digits::draw;
 pub use self::objects::{
-    VOLUME, common_object, drawn_object, is_named, is_object, key_of_drawn, node_key, registered,
-    registered_object, registration, slug_of, snapshot_key, undrawn, volume_key, volume_object,
+    VOLUME, common_object, draw, drawn_object, is_named, is_object, key_of_drawn, node_key, registered,
+    registration, slug_of, snapshot_key, undrawn, volume_key, volume_object,
 };
 
-use self::digits::{DRAWN_DIGITS, KEY_DIGITS};
-use self::objects::MAX_SLUG;
+use self::objects::{DRAWN_DIGITS, KEY_DIGITS, MAX_SLUG};
 use crate::error::{Error, Result};
 
 /// The longest ID the CSI specification lets a plugin give, in bytes.

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-use super::digits::{is_drawn, key};
+use super::objects::{is_digits, key};
 use super::*;
 
 fn place() -> Place {
@@ -189,12 +189,15 @@ fn a_snapshot_has_the_key_of_its_request() {
 #[test]
 fn drawn_digits_differ() {
     let [one, other] = [draw().unwrap(), draw().unwrap()];
-    assert!(is_drawn(&one) && is_drawn(&other) && one != other, "{one} {other}");
+    assert!(
+        is_digits(&one, DRAWN_DIGITS) && is_digits(&other, DRAWN_DIGITS) && one != other,
+        "{one} {other}"
+    );
 }
 
 #[test]
 fn a_registered_object_says_where_wherever_it_lies() {
-    let object = registered_object("default", "a", "names: all");
+    let object = registered(&volume_object("default", "a"), "names: all");
     let unregistered = volume_object("default", "a");
     let key = volume_key(&unregistered).unwrap();
     assert_eq!(registration(&object), Some((key, "names: all".to_string())));

@@ -112,9 +112,9 @@ pub(super) fn parse_file_system(key: &str, value: &str) -> Result<Option<String>
     }
 }
 
-/// The file system that a volume will be mounted as, if one of its uses names it.
-pub(super) fn file_system_of(uses: &[Capability]) -> Option<String> {
-    uses.iter().find_map(Capability::fs_type).map(str::to_string)
+/// The file system of a new volume: that of its parameter, else the one that its uses name.
+pub(super) fn fs_type_for(parameter: Option<&str>, uses: &[Capability]) -> Option<String> {
+    parameter.or_else(|| uses.iter().find_map(Capability::fs_type)).map(str::to_string)
 }
 
 /// The file system that a volume made for `made_for` will be formatted with, as far as its parameter and its

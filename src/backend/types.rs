@@ -280,8 +280,8 @@ pub enum Unpublished {
     NoNode,
 }
 
-/// What a node records before it attaches a volume.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What a node records before it attaches a volume. The names of the fields stand in its records.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct AttachedImage {
     /// The image, as in [`BlockDevice::image`]. The volume's ID may have an earlier image: a volume that
     /// another cluster has taken over keeps its ID. Empty if unknown.

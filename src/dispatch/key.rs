@@ -57,17 +57,12 @@ impl fmt::Display for KeySet {
 pub trait Identical: Any + Send {
     /// Whether `other` is of the same type and equal.
     fn identical(&self, other: &dyn Identical) -> bool;
-    /// The request as its own type, for the comparison.
-    fn as_any(&self) -> &dyn Any;
 }
 
 impl<T: Any + PartialEq + Send> Identical for T {
     fn identical(&self, other: &dyn Identical) -> bool {
-        other.as_any().downcast_ref::<T>().is_some_and(|other| self == other)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
+        let other: &dyn Any = other;
+        other.downcast_ref::<T>().is_some_and(|other| self == other)
     }
 }
 

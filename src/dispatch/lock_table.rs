@@ -11,6 +11,7 @@
 //!
 //! A call waits on its thread, and holds no permit meanwhile. The mutex is held for moves in the table only.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -68,24 +69,6 @@ impl<A: Clone> LockTable<A> {
         }
     }
 
-    /// Locks an object; None if a call holds it or waits for it.
-    ///
-    /// # Errors
-    /// `Unavailable` when the table is full or closed.
-    pub fn try_enter(self: &Arc<Self>, call: &Call, key: Key) -> Result<Option<Guard<A>>> {
-        let own = Waiting::new(call);
-        let mut table = self.state.lock();
-        if table.has(&key) {
-            return Ok(None);
-        }
-        table.queue(&key.into(), None, &own)?;
-        let turn = own.turn.lock().take();
-        Ok(turn.and_then(|turn| match self.locked(turn) {
-            Locked::Held(guard) => Some(guard),
-            Locked::Joined(_) => None,
-        }))
-    }
-
     fn locked(self: &Arc<Self>, turn: Turn<A>) -> Locked<A> {
         match turn {
             Turn::Go(ticket) => Locked::Held(Guard { table: Arc::clone(self), ticket }),
@@ -137,6 +120,48 @@ impl<A: Clone> LockTable<A> {
     /// How many calls wait.
     pub fn waiting(&self) -> usize {
         self.state.lock().tickets.values().map(|ticket| ticket.waiting.len()).sum()
+    }
+}
+
+/// A lock that lasts until this is dropped.
+pub type Held = Box<dyn Any + Send>;
+
+/// Locks of single objects, for work without a client, and for objects that a call touches beside those of
+/// its request. A call takes such a lock after the locks of its own objects, and never two of them.
+pub trait ObjectLocks: Send + Sync {
+    /// Waits for an object and locks it.
+    ///
+    /// # Errors
+    /// As for [`LockTable::enter`].
+    fn lock(&self, call: &Call, key: Key) -> Result<Held>;
+
+    /// Locks an object; None if a call holds it or waits for it.
+    ///
+    /// # Errors
+    /// `Unavailable` when the table is full or closed.
+    fn try_lock(&self, call: &Call, key: Key) -> Result<Option<Held>>;
+}
+
+impl<A: Clone + Send + 'static> ObjectLocks for Arc<LockTable<A>> {
+    fn lock(&self, call: &Call, key: Key) -> Result<Held> {
+        match self.enter(call, &key.into(), None)? {
+            Locked::Held(guard) => Ok(Box::new(guard)),
+            Locked::Joined(_) => Err(Error::internal("a request that cannot join has joined")),
+        }
+    }
+
+    fn try_lock(&self, call: &Call, key: Key) -> Result<Option<Held>> {
+        let own = Waiting::new(call);
+        let mut table = self.state.lock();
+        if table.has(&key) {
+            return Ok(None);
+        }
+        table.queue(&key.into(), None, &own)?;
+        let turn = own.turn.lock().take();
+        Ok(turn.and_then(|turn| match self.locked(turn) {
+            Locked::Held(guard) => Some(Box::new(guard) as Held),
+            Locked::Joined(_) => None,
+        }))
     }
 }
 

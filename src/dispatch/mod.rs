@@ -14,7 +14,6 @@ mod key;
 mod lock_table;
 #[cfg(test)]
 mod lock_table_tests;
-mod object_locks;
 mod permits;
 mod pool;
 mod progress;
@@ -23,8 +22,7 @@ mod workers;
 
 pub use self::call::Call;
 pub use self::key::{Identical, Key, KeySet};
-pub use self::lock_table::{Guard, LockTable, Locked};
-pub use self::object_locks::{Held, ObjectLocks};
+pub use self::lock_table::{Guard, Held, LockTable, Locked, ObjectLocks};
 pub use self::permits::{Limits, NoPermit, Permit, Permits, Want};
 pub use self::progress::{Bulkhead, Progress, TICK};
 pub use self::workers::Workers;

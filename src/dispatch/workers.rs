@@ -41,20 +41,12 @@ impl Workers {
         })
     }
 
-    /// Runs a call on a thread of its own.
+    /// Runs a call on a thread of its own; one that needs no storage (`is_quick`) on the thread for these.
     ///
     /// # Errors
     /// `Unavailable`: the limit of calls is reached, or the daemon is about to stop.
-    pub fn run(&self, call: impl FnOnce() + Send + 'static) -> Result<()> {
-        self.pool.run(call)
-    }
-
-    /// Runs a call that needs no storage.
-    ///
-    /// # Errors
-    /// As for [`Workers::run`].
-    pub fn run_quick(&self, call: impl FnOnce() + Send + 'static) -> Result<()> {
-        self.quick.run(call)
+    pub fn run(&self, is_quick: bool, call: impl FnOnce() + Send + 'static) -> Result<()> {
+        if is_quick { self.quick.run(call) } else { self.pool.run(call) }
     }
 
     /// Waits until the call may work with this bulkhead.

@@ -163,7 +163,7 @@ impl Bridge {
         let (sender, answer) = oneshot::channel();
         let (this, own, handler) = (self.clone(), call.clone(), Arc::clone(handler));
         let serve = move || this.serve(own, &handler, &request, sender);
-        let accepted = if is_quick(path) { self.workers.run_quick(serve) } else { self.workers.run(serve) };
+        let accepted = self.workers.run(is_quick(path), serve);
         accepted.inspect_err(|refused| self.running.ended(&call, Err(refused)))?;
         Ok(answer)
     }

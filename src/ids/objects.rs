@@ -1,8 +1,20 @@
-//! The names of objects: derived from the names of requests, and read from the right.
+//! The names of objects: derived from the names of requests, and read from the right. Their digits stand for
+//! a request's name, or are random.
 
-use super::digits::{draw, is_drawn, is_key, key};
+use sha2::{Digest, Sha256};
+
 use super::{decode, encode};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::sys::random;
+
+/// How many digits a key has: 65 bits of the hash.
+pub(super) const KEY_DIGITS: usize = 13;
+
+/// How many random digits a name gets that is never used again: 40 bits.
+pub(super) const DRAWN_DIGITS: usize = 8;
+
+/// The digits of base32 (RFC 4648, section 6) in lower case.
+const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 /// The prefix of the names of the objects of volumes.
 pub const VOLUME: &str = "csi-vol-";
@@ -20,13 +32,9 @@ pub fn volume_object(instance: &str, name: &str) -> String {
     }
 }
 
-/// The same where topology chooses the place: the name is registered in the pool `registry`. The object's
-/// name contains that pool, so that the volume's ID alone leads to the registration, even without the object.
-pub fn registered_object(instance: &str, name: &str, registry: &str) -> String {
-    registered(&volume_object(instance, name), registry)
-}
-
-/// The name of the object of `volume_object` where its name is registered in the pool `registry`.
+/// The name of the object of [`volume_object`] where topology chooses the place, and the name is registered
+/// in the pool `registry`. The object's name contains that pool, so that the volume's ID alone leads to the
+/// registration, even without the object.
 pub fn registered(object: &str, registry: &str) -> String {
     format!("{object}.{}", encode(registry))
 }
@@ -56,7 +64,7 @@ pub fn drawn_object(object: &str) -> Result<String> {
 /// The name without its random digits; None for a name that has none.
 pub fn undrawn(object: &str) -> Option<&str> {
     let (undrawn, drawn) = object.rsplit_once('-')?;
-    (is_drawn(drawn) && unregistered_key(undrawn).is_some()).then_some(undrawn)
+    (is_digits(drawn, DRAWN_DIGITS) && unregistered_key(undrawn).is_some()).then_some(undrawn)
 }
 
 /// The key of an object whose name is registered, and the pool that it is registered in.
@@ -85,7 +93,7 @@ fn slug_and_key(object: &str) -> Option<(&str, &str)> {
     let named = object.strip_prefix(VOLUME)?;
     let (slug, key) = named.rsplit_once('-').unwrap_or(("", named));
     let has_slug = named.len() > key.len();
-    (is_key(key) && (is_slug(slug) || !has_slug)).then_some((slug, key))
+    (is_digits(key, KEY_DIGITS) && (is_slug(slug) || !has_slug)).then_some((slug, key))
 }
 
 /// What the name of a volume's object has in common with the other names that it may have, and its slug.
@@ -139,5 +147,34 @@ pub fn node_key(node: &str) -> String {
 /// The key in `KEY-R`; None for other text.
 pub fn key_of_drawn(text: &str) -> Option<&str> {
     let (key, drawn) = text.split_once('-')?;
-    (is_key(key) && is_drawn(drawn)).then_some(key)
+    (is_digits(key, KEY_DIGITS) && is_digits(drawn, DRAWN_DIGITS)).then_some(key)
+}
+
+/// The digits that stand for a request's name: the first 65 bits, in base32, of SHA-256 over kind, instance
+/// and name. A NUL follows kind and instance.
+pub(super) fn key(kind: &str, instance: &str, name: &str) -> String {
+    let hash = Sha256::new().chain_update(kind).chain_update([0]).chain_update(instance).chain_update([0]);
+    base32(&hash.chain_update(name).finalize(), KEY_DIGITS)
+}
+
+/// Random digits for a name that is never used again.
+///
+/// # Errors
+/// Those of getrandom(2).
+pub fn draw() -> Result<String> {
+    let mut bytes = [0; DRAWN_DIGITS * 5 / 8];
+    random::fill(&mut bytes).map_err(|error| Error::io("draw a random number", &error))?;
+    Ok(base32(&bytes, DRAWN_DIGITS))
+}
+
+/// Whether the text is `count` digits, as a key is, and what [`draw`] returns.
+pub(super) fn is_digits(text: &str, count: usize) -> bool {
+    text.len() == count && text.bytes().all(|byte| BASE32.contains(&byte))
+}
+
+/// The first `digits` digits of `bytes`, five bits each.
+fn base32(bytes: &[u8], digits: usize) -> String {
+    let bit = |at: usize| usize::from(bytes[at / 8] >> (7 - at % 8) & 1);
+    let digit = |number: usize| (0..5).fold(0, |value, at| value << 1 | bit(number * 5 + at));
+    (0..digits).map(|number| char::from(BASE32[digit(number)])).collect()
 }

@@ -101,21 +101,6 @@ pub(crate) fn serves(clusters: &Clusters, place: &Place) -> Served {
     }
 }
 
-/// The access to a place: with a request's secrets, or the cluster's own key.
-pub(crate) fn locate(clusters: &Clusters, place: &Place, secrets: &Secrets) -> Result<PoolRef> {
-    let cluster = known(clusters, &place.cluster)?;
-    // A removed pool need not be among the allowed pools.
-    if !cluster.allows(&place.pool, &place.namespace) && !cluster.removed_pools.contains(&place.pool) {
-        return Err(Error::precondition(format!(
-            "pool {:?} with namespace {:?} is not among those allowed for cluster {:?}: allow it in the file \
-             of clusters",
-            place.pool, place.namespace, place.cluster
-        )));
-    }
-    let access = ClusterAccess::new(cluster, secrets)?;
-    Ok(PoolRef { access, pool: place.pool.clone(), namespace: place.namespace.clone() })
-}
-
 /// Ends this node's own publication of a detached volume, by `end`. The volume stays published where a repeat
 /// would not help: its cluster is not set up here any more, or this host has no credentials for it and the
 /// request, as every request to unstage, brings none.

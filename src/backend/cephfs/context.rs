@@ -149,16 +149,20 @@ impl Context {
         act(&self.at(call, access, file_system, &place.namespace)).map(Some)
     }
 
-    /// The same for what is in an existing file system; None if that was removed: the operator lists it among
-    /// the removed pools, and the cluster has none of that name. This is logged if something is to be removed
-    /// there: `removal` names it.
+    /// The same for what has to do with a subvolume: the place, the subvolume, and the secrets. None if there
+    /// cannot be such a subvolume, or if the file system was removed: the operator lists it among the removed
+    /// pools, and the cluster has none of that name. This is logged if something is to be removed there:
+    /// `removal` names it.
     pub fn unless_removed<T>(
         &self,
         call: &Call,
-        (place, secrets): (&Place, &Secrets),
+        (place, subvolume, secrets): (&Place, &str, &Secrets),
         removal: Option<fmt::Arguments<'_>>,
         act: impl FnOnce(&Fs<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
+        if !may_exist(place, subvolume) {
+            return Ok(None);
+        }
         let done = self.within_any(call, (place, secrets), act)?;
         if done.is_none() {
             let Place { cluster, pool, .. } = place;

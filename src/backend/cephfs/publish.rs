@@ -5,7 +5,7 @@ use crate::backend::ceph::locks::LockTarget;
 use crate::backend::ceph::publication::request::{Request, nonce, while_client_waits};
 use crate::backend::ceph::publication::{NodePublication, PublicationLock, Stage};
 use crate::backend::cephfs::FS_TYPE;
-use crate::backend::cephfs::context::{Context, Fs, may_exist};
+use crate::backend::cephfs::context::{Context, Fs};
 use crate::backend::cephfs::fence::shut_out_ended;
 use crate::backend::cephfs::names::is_plain;
 use crate::backend::cephfs::parameters::{Settings, mounter, mounter_name};
@@ -39,11 +39,8 @@ impl Publisher for Context {
         node: Option<&str>,
         secrets: &Secrets,
     ) -> Result<Unpublished> {
-        if !may_exist(&id.place, &id.object) {
-            return Ok(Unpublished::NoVolume);
-        }
         let (what, unpublish) = (Some(format_args!("volume {id}")), |fs: &Fs<'_>| unpublish(fs, id, node));
-        let done = self.unless_removed(call, (&id.place, secrets), what, unpublish)?;
+        let done = self.unless_removed(call, (&id.place, &id.object, secrets), what, unpublish)?;
         Ok(done.unwrap_or(Unpublished::NoVolume))
     }
 }

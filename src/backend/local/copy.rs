@@ -187,7 +187,7 @@ impl Local {
     /// Thaws the file systems that a copy before a crash may have left frozen.
     pub(super) fn thaw_left_over(&self, call: &Call, names: &[String]) {
         for marker in names.iter().filter(|name| name.starts_with(FREEZE)) {
-            let Ok(text) = std::fs::read(self.pending.path_of(marker)) else { continue };
+            let Ok(text) = std::fs::read(self.pending.path.join(marker)) else { continue };
             for place in text.split(|byte| *byte == b'\n').filter(|place| !place.is_empty()) {
                 self.thaw(call, Path::new(OsStr::from_bytes(place)));
             }

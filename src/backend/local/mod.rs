@@ -165,7 +165,7 @@ impl Local {
     fn sweep(&self) -> Result<()> {
         let names = self.pending.names()?;
         self.thaw_left_over(&Call::internal("recover"), &names);
-        names.iter().for_each(|name| discard(&self.pending.path_of(name)));
+        names.iter().for_each(|name| discard(&self.pending.path.join(name)));
         Ok(())
     }
 

@@ -1,8 +1,8 @@
 //! The parameters of the local backend: options of a volume besides its size.
 
 use crate::backend::RootSettings;
-use crate::backend::parameters::{file_system_of, parse_bool, parse_file_system, unknown};
-use crate::csi::{Capability, FS_TYPE, METADATA, Map};
+use crate::backend::parameters::{parse_bool, parse_file_system, unknown};
+use crate::csi::{FS_TYPE, METADATA, Map};
 use crate::error::{Error, Result};
 
 /// The parameters of a volume.
@@ -38,11 +38,6 @@ impl Settings {
         }
         Ok(settings)
     }
-
-    /// The file system that a new volume is for: that of its parameters, else that of its uses.
-    pub fn fs_type_for(&self, uses: &[Capability]) -> Option<String> {
-        self.fs_type.clone().or_else(|| file_system_of(uses))
-    }
 }
 
 /// No setting of a local volume can be changed later.
@@ -60,7 +55,8 @@ pub(super) fn refuse_mutable(mutable: &Map) -> Result<()> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::csi::{Access, Mode};
+    use crate::backend::parameters::fs_type_for;
+    use crate::csi::{Access, Capability, Mode};
     use crate::error::Kind;
 
     fn parse(pairs: &[(&str, &str)]) -> Result<Settings> {
@@ -90,9 +86,10 @@ mod tests {
             Capability { access, mode: Mode::SingleNodeWriter }
         };
         let uses = [used_as(""), used_as("btrfs")];
-        assert_eq!(parse(&[(FS_TYPE, "xfs")]).unwrap().fs_type_for(&uses).as_deref(), Some("xfs"));
-        assert_eq!(parse(&[]).unwrap().fs_type_for(&uses).as_deref(), Some("btrfs"));
-        assert_eq!(parse(&[]).unwrap().fs_type_for(&uses[..1]), None);
+        let asked = |pairs, uses| fs_type_for(parse(pairs).unwrap().fs_type.as_deref(), uses);
+        assert_eq!(asked(&[(FS_TYPE, "xfs")], &uses).as_deref(), Some("xfs"));
+        assert_eq!(asked(&[], &uses).as_deref(), Some("btrfs"));
+        assert_eq!(asked(&[], &uses[..1]), None);
     }
 
     #[test]

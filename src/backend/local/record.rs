@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::creation_record::{CreationRequest, Unknown, VERSION};
-use crate::backend::{NewVolume, Publication, PublishedBy};
+use crate::backend::{Publication, PublishedBy};
 use crate::csi::Capability;
 
 /// The record of a volume.
@@ -65,19 +65,6 @@ impl Time {
 
     pub fn to_system(self) -> SystemTime {
         UNIX_EPOCH + Duration::new(self.seconds, self.nanoseconds)
-    }
-}
-
-impl VolumeRecord {
-    pub fn new(new: &NewVolume, incarnation: String, size: u64, fs_type: Option<String>) -> Self {
-        Self {
-            version: VERSION,
-            asked: CreationRequest::new(new, fs_type),
-            incarnation,
-            created: Time::now(),
-            size,
-            unknown: Unknown::new(),
-        }
     }
 }
 

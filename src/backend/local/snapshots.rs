@@ -129,7 +129,7 @@ impl Local {
 
     fn describe_snapshot(&self, object: &str, record: &SnapshotRecord) -> Result<Snapshot> {
         let damaged = || {
-            let path = self.snapshots.path_of(object).join(RECORD);
+            let path = self.snapshots.path.join(object).join(RECORD);
             Error::internal(format!(
                 "{} is damaged: its source {:?} is no volume's ID",
                 path.display(),

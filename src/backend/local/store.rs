@@ -165,12 +165,8 @@ impl Shelf {
         }
     }
 
-    pub fn path_of(&self, object: &str) -> PathBuf {
-        self.path.join(object)
-    }
-
     pub fn image_path(&self, object: &str) -> PathBuf {
-        self.path_of(object).join(IMAGE)
+        self.path.join(object).join(IMAGE)
     }
 
     /// Makes every name in the directory durable.
@@ -224,7 +220,7 @@ impl Shelf {
     /// The record of an object, or a text that says what is wrong with it; None if there is no object.
     pub fn record<T: DeserializeOwned>(&self, object: &str) -> Result<Option<Result<T, String>>> {
         let first = self.read(object, RECORD)?;
-        let path = self.path_of(object);
+        let path = self.path.join(object);
         if first.is_some() || present(path.symlink_metadata()).map_err(failed("look at", &path))?.is_none() {
             return Ok(first);
         }

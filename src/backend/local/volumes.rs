@@ -8,10 +8,10 @@ use super::files::failed;
 use super::find::{self, Found};
 use super::image::{self, FreeSpace, allocated};
 use super::parameters::{self, Settings};
-use super::record::VolumeRecord;
+use super::record::{Time, VolumeRecord};
 use super::store::{Draft, RECORD, Shelf, list_key, random_digits};
-use crate::backend::creation_record::to_bytes;
-use crate::backend::parameters::formatted_with;
+use crate::backend::creation_record::{CreationRequest, Unknown, VERSION, to_bytes};
+use crate::backend::parameters::{formatted_with, fs_type_for};
 use crate::backend::{
     Backend, Capacity, Deleted, Deletion, Named, NewVolume, Origin, Page, RecordDeletion, Unlisted, Volume,
     Volumes,
@@ -25,10 +25,16 @@ use crate::secrets::Secrets;
 impl Local {
     /// Makes the volume under its final name; None if another process has just made it.
     fn make_volume(&self, call: &Call, new: &NewVolume, settings: &Settings) -> Result<Option<Found>> {
-        let incarnation = random_digits()?;
         let source = new.source.as_ref().map(|(_, origin)| self.source_of(origin)).transpose()?;
         let (size, fs_type) = self.size_and_file_system(new, settings, source.as_ref())?;
-        let record = VolumeRecord::new(new, incarnation, size, fs_type);
+        let record = VolumeRecord {
+            version: VERSION,
+            asked: CreationRequest::new(new, fs_type),
+            incarnation: random_digits()?,
+            created: Time::now(),
+            size,
+            unknown: Unknown::new(),
+        };
         let draft = Draft::begin(&self.pending)?;
         let image = match &source {
             Some(source) => self.copy(call, source, &draft)?,
@@ -50,7 +56,7 @@ impl Local {
         settings: &Settings,
         source: Option<&SourceImage>,
     ) -> Result<(u64, Option<String>)> {
-        let asked = settings.fs_type_for(&new.capabilities);
+        let asked = fs_type_for(settings.fs_type.as_deref(), &new.capabilities);
         if let (Some(source), Some(asked)) = (source, &asked) {
             source.refuse_other_file_system(asked)?;
         }
@@ -225,7 +231,7 @@ impl Volumes for Local {
 
     fn capacity(&self, _: &Call, parameters: &Map, uses: &[Capability], _: Option<&Map>) -> Result<Capacity> {
         let settings = Settings::parse(parameters, &Map::new())?;
-        let fs_type = settings.fs_type_for(uses);
+        let fs_type = fs_type_for(settings.fs_type.as_deref(), uses);
         let formatted_with = formatted_with(settings.fs_type.as_deref(), uses, fs_type.as_deref());
         let space = FreeSpace::of(&self.volumes)?;
         let promised = self.promised(&self.volumes)?.saturating_add(self.promised(&self.snapshots)?);

@@ -9,7 +9,7 @@ use crate::backend::BegunRenames;
 use crate::backend::ceph::claim::Name;
 use crate::backend::ceph::locations::Question;
 use crate::backend::ceph::publication::deletion::{Deleter, DeletionTimes};
-use crate::backend::ceph::{PoolRef, placement};
+use crate::backend::ceph::{ClusterAccess, PoolRef, placement};
 use crate::backend::rbd::jobs::Jobs;
 use crate::backend::rbd::memory::Memory;
 use crate::backend::rbd::names::NAME;
@@ -17,7 +17,7 @@ use crate::backend::rbd::timing::Timing;
 use crate::backend::rbd::tool::{LockTarget, PoolOptions, PoolTool, RbdTool};
 use crate::clusters::Clusters;
 use crate::dispatch::{Call, Held, ObjectLocks};
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::{Place, VolumeId};
 use crate::secrets::Secrets;
 use crate::sys::random::Machine;
@@ -55,7 +55,17 @@ pub struct Identity {
 impl Context {
     /// The place, reached with a request's secrets or the cluster's own key.
     pub fn locate(&self, place: &Place, secrets: &Secrets) -> Result<PoolRef> {
-        placement::locate(&self.clusters, place, secrets)
+        let cluster = placement::known(&self.clusters, &place.cluster)?;
+        // A removed pool need not be among the allowed pools.
+        if !cluster.allows(&place.pool, &place.namespace) && !cluster.removed_pools.contains(&place.pool) {
+            return Err(Error::precondition(format!(
+                "pool {:?} with namespace {:?} is not among those allowed for cluster {:?}: allow it in the file \
+                 of clusters",
+                place.pool, place.namespace, place.cluster
+            )));
+        }
+        let access = ClusterAccess::new(cluster, secrets)?;
+        Ok(PoolRef { access, pool: place.pool.clone(), namespace: place.namespace.clone() })
     }
 
     /// The place of a volume that is taken back from a node, reached as [`Context::locate`] does. If that
@@ -63,7 +73,7 @@ impl Context {
     /// again.
     pub fn locate_to_unpublish(&self, id: &VolumeId, secrets: &Secrets) -> Result<PoolRef> {
         self.locate(&id.place, secrets).or_else(|error| {
-            match self.memory.published_with.get(&self.key_of(id)) {
+            match self.memory.published_with.get(&self.canonical(&id.place).key(&id.object)) {
                 Some(known) if error.kind() == Kind::Unauthenticated => self.locate(&id.place, &known),
                 _ => Err(error),
             }
@@ -73,11 +83,6 @@ impl Context {
     /// The place with the cluster's canonical name; `place` may use any name of the cluster.
     pub fn canonical(&self, place: &Place) -> Place {
         Place { cluster: self.clusters.canonical(&place.cluster), ..place.clone() }
-    }
-
-    /// The key by which a volume is remembered. It is the same for all names of its cluster.
-    pub fn key_of(&self, id: &VolumeId) -> String {
-        self.canonical(&id.place).key(&id.object)
     }
 
     /// Runs `act` in a place, reached as [`Context::locate`] does.
@@ -138,12 +143,12 @@ impl<'a> Pool<'a> {
     /// Waits for an internal image, temporary or retained, and locks it: in this daemon, one call or job at a
     /// time works on each. No volume has the name of an internal image.
     pub fn lock_internal(&self, name: &str) -> Result<Held> {
-        self.context.locks.lock(self.call, self.place().key(name).into())
+        self.context.locks.lock(self.call, self.key_of(name).into())
     }
 
     /// Locks an internal image that is not locked; None if it is.
     pub fn try_lock_internal(&self, name: &str) -> Result<Option<Held>> {
-        self.context.locks.try_lock(self.call, self.place().key(name).into())
+        self.context.locks.try_lock(self.call, self.key_of(name).into())
     }
 
     /// This controller, when it deletes here. Its lock lasts until a removal that was started under it has
@@ -193,6 +198,11 @@ impl<'a> Pool<'a> {
     /// The place of this pool.
     pub fn place(&self) -> Place {
         self.at.place(NAME)
+    }
+
+    /// The key by which an image is remembered and locked. It is the same for all names of its cluster.
+    pub fn key_of(&self, image: &str) -> String {
+        self.place().key(image)
     }
 
     /// The tag of this controller.

@@ -46,7 +46,7 @@ pub(crate) fn is_volume(name: &str) -> bool {
 /// The name of a copy while the controller with this tag makes it, in the attempt for which `drawn` was
 /// drawn.
 pub(crate) fn temporary(object: &str, tag: &str, drawn: &str) -> String {
-    format!("{TEMPORARY}{tag}-{}-{drawn}", key_of(object))
+    format!("{TEMPORARY}{tag}-{}-{drawn}", ids::volume_key(object).unwrap_or(object))
 }
 
 /// The tag of the controller that makes the copy of this name.
@@ -99,11 +99,6 @@ pub(crate) fn temporary_from(transient: &str) -> String {
 /// The refusal of a name that is taken, though it was drawn for this attempt.
 pub(crate) fn drawn_is_taken(name: &str) -> Error {
     Error::unavailable(format!("{name} is there already, though its name was just drawn: try again"))
-}
-
-/// The key in the name of a new volume's object.
-fn key_of(object: &str) -> &str {
-    ids::volume_key(object).unwrap_or(object)
 }
 
 #[cfg(test)]

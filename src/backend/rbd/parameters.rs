@@ -7,12 +7,12 @@ use crate::backend::RootSettings;
 use crate::backend::ceph::domains::{TopologyAccess, Wishes, parse_constrained_pools};
 use crate::backend::ceph::placement::{self, PlacementWish};
 use crate::backend::creation_record::Placed;
-use crate::backend::parameters::{did_you_mean, file_system_of, parse_file_system, unknown};
+use crate::backend::parameters::{did_you_mean, parse_file_system, unknown};
 use crate::backend::rbd::names::NAME;
 use crate::backend::rbd::node::Mounter;
 use crate::backend::rbd::tool::{DEFAULT_OBJECT_SIZE, FEATURES, Layout};
 use crate::clusters::{Clusters, DomainPool};
-use crate::csi::{Capability, FS_TYPE, METADATA, Map};
+use crate::csi::{FS_TYPE, METADATA, Map};
 use crate::error::{Error, Result};
 use crate::ids::{MAX_RBD_PLACE, Place};
 
@@ -82,34 +82,29 @@ impl Settings {
     pub fn parse(parameters: &Map, mutable: &Map) -> Result<Self> {
         let mut settings = Self { limits: limits(mutable)?, ..Self::default() };
         for (key, value) in parameters {
-            settings.set(key, value)?;
+            match key.as_str() {
+                "backend" | "stripeUnit" | "stripeCount" | "mapOptions" => {}
+                "cluster" => settings.cluster = Some(filled(key, value)?),
+                "pool" => settings.pool = Some(name(key, value)?),
+                "namespace" if value.is_empty() => {}
+                "namespace" => settings.namespace = name(key, value)?,
+                "dataPool" => settings.layout.data_pool = Some(name(key, value)?),
+                "imageFeatures" => settings.layout.features = Some(features(value)?),
+                "objectSize" => settings.layout.object_size = Some(object_size(key, value)?),
+                "mounter" => settings.mounter = Mounter::parse(value)?,
+                "topologyConstrainedPools" => settings.constrained = constrained_pools(key, value)?,
+                "topologyAccess" => settings.access = TopologyAccess::parse(value)?,
+                "uid" | "gid" | "mode" | "mountGroupPolicy" => settings.root.set(key, value)?,
+                FS_TYPE => settings.fs_type = parse_file_system(key, value)?,
+                key if key.starts_with(METADATA) => {}
+                key => return Err(unknown("parameter", key, "RBD", &PARAMETERS)),
+            }
         }
         let map_options = parameters.get("mapOptions").map_or("", String::as_str);
         settings.map_options = settings.mounter.parse_options(map_options)?;
-        settings.layout.striping = striping(parameters)?;
-        settings.layout.check()?;
+        let object_size = settings.layout.object_size.unwrap_or(DEFAULT_OBJECT_SIZE);
+        settings.layout.striping = striping(parameters, object_size)?;
         Ok(settings)
-    }
-
-    fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        match key {
-            "backend" | "stripeUnit" | "stripeCount" | "mapOptions" => {}
-            "cluster" => self.cluster = Some(filled(key, value)?),
-            "pool" => self.pool = Some(name(key, value)?),
-            "namespace" if value.is_empty() => {}
-            "namespace" => self.namespace = name(key, value)?,
-            "dataPool" => self.layout.data_pool = Some(name(key, value)?),
-            "imageFeatures" => self.layout.features = Some(features(value)?),
-            "objectSize" => self.layout.object_size = Some(object_size(key, value)?),
-            "mounter" => self.mounter = Mounter::parse(value)?,
-            "topologyConstrainedPools" => self.constrained = constrained_pools(key, value)?,
-            "topologyAccess" => self.access = TopologyAccess::parse(value)?,
-            "uid" | "gid" | "mode" | "mountGroupPolicy" => self.root.set(key, value)?,
-            FS_TYPE => self.fs_type = parse_file_system(key, value)?,
-            key if key.starts_with(METADATA) => {}
-            key => return Err(unknown("parameter", key, "RBD", &PARAMETERS)),
-        }
-        Ok(())
     }
 
     /// The settings at the place that topology chose.
@@ -144,25 +139,6 @@ impl Settings {
     /// Where the volume's name is registered if topology chooses its pool.
     pub fn registry(&self, clusters: &Clusters) -> Result<Place> {
         placement::choose_registry(clusters, NAME, &self.wish())
-    }
-
-    /// The file system of a new volume: the one in its parameters, else the one of its intended uses.
-    pub fn fs_type_for(&self, uses: &[Capability]) -> Option<String> {
-        self.fs_type.clone().or_else(|| file_system_of(uses))
-    }
-}
-
-impl Layout {
-    /// Refuses a layout that rbd would refuse only after it has begun.
-    fn check(&self) -> Result<()> {
-        let Some((unit, _)) = self.striping else { return Ok(()) };
-        let object = self.object_size.unwrap_or(DEFAULT_OBJECT_SIZE);
-        if object.is_multiple_of(unit) {
-            return Ok(());
-        }
-        Err(Error::invalid(format!(
-            "the parameter \"stripeUnit\" is {unit}: it must divide the object size, which is {object}"
-        )))
     }
 }
 
@@ -271,7 +247,9 @@ fn object_size(key: &str, value: &str) -> Result<u64> {
     )))
 }
 
-fn striping(parameters: &Map) -> Result<Option<(u64, u64)>> {
+/// The unit and the count of stripes. rbd would refuse a unit that does not divide the objects only after it
+/// has begun.
+fn striping(parameters: &Map, object_size: u64) -> Result<Option<(u64, u64)>> {
     match (parameters.get("stripeUnit"), parameters.get("stripeCount")) {
         (None, None) => Ok(None),
         (Some(unit), Some(count)) => {
@@ -281,7 +259,13 @@ fn striping(parameters: &Map) -> Result<Option<(u64, u64)>> {
                 ))
             };
             let count = count.parse().ok().filter(|count| *count > 0).ok_or_else(bad)?;
-            Ok(Some((bytes("stripeUnit", unit)?, count)))
+            let unit = bytes("stripeUnit", unit)?;
+            if !object_size.is_multiple_of(unit) {
+                return Err(Error::invalid(format!(
+                    "the parameter \"stripeUnit\" is {unit}: it must divide the object size, which is {object_size}"
+                )));
+            }
+            Ok(Some((unit, count)))
         }
         _ => Err(Error::invalid(
             "of the parameters \"stripeUnit\" and \"stripeCount\" one is missing: give both or none",

@@ -1,7 +1,7 @@
 //! Making a volume.
 
 use crate::backend::{NewVolume, Origin, Placement, PlacementRequest, Volume};
-use crate::csi::{Access, Capability, FILE_SYSTEMS, FS_TYPE, Map, OLD_FILE_SYSTEMS};
+use crate::csi::{Capability, FILE_SYSTEMS, FS_TYPE, Map, OLD_FILE_SYSTEMS};
 use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids;
@@ -28,14 +28,12 @@ impl Operations {
                 FILE_SYSTEMS.join(", ")
             )));
         }
-        let (instance, name) = (&self.instance, &request.name);
+        let object = ids::volume_object(&self.instance, &request.name);
         let (place, object, topology) = match placement {
-            Placement::At(place) => (place, ids::volume_object(instance, name), None),
-            Placement::Within(place) => {
-                (place, ids::volume_object(instance, name), Some(self.near_this_node(request.topology)))
-            }
+            Placement::At(place) => (place, object, None),
+            Placement::Within(place) => (place, object, Some(self.near_this_node(request.topology))),
             Placement::Registered(place) => {
-                let object = ids::registered_object(instance, name, &place.pool);
+                let object = ids::registered(&object, &place.pool);
                 (place, object, Some(self.near_this_node(request.topology)))
             }
         };
@@ -85,11 +83,7 @@ fn meant<I: Clone>(source: &Target<I>) -> Result<I> {
 
 /// The file system of a request, if no new file system of that type is made.
 pub(super) fn old_file_system<'a>(parameters: &'a Map, capabilities: &'a [Capability]) -> Option<&'a str> {
-    let of_use = |capability: &'a Capability| match &capability.access {
-        Access::Mount { fs_type, .. } => Some(fs_type.as_str()),
-        Access::Block => None,
-    };
     let named = parameters.get(FS_TYPE).map(String::as_str).into_iter();
-    let mut all = named.chain(capabilities.iter().filter_map(of_use));
+    let mut all = named.chain(capabilities.iter().filter_map(Capability::fs_type));
     all.find(|fs_type| OLD_FILE_SYSTEMS.contains(fs_type))
 }

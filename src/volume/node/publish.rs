@@ -63,22 +63,21 @@ impl Operations {
                 )))
             });
         }
-        let was_mounted = self.is_mounted(volume)?;
         let was_lost = self.remove_lost(volume, context)?;
         match self.attach(volume, context) {
             Ok(()) => {
                 // This also finishes what an earlier call could not finish.
-                self.mount_attached(volume)?;
+                let is_new = self.mount_attached(volume)?;
                 let record = volume.recorded()?;
-                if !was_mounted || was_lost {
+                if is_new {
                     let root = self.root_settings(volume, context)?;
                     self.own_root(volume, &root, record.mount_group)?;
                 }
                 let mut stagings = record.stagings();
                 stagings.try_for_each(|staging| self.bind_staging(volume, &staging.path))
             }
-            // Only if it was mounted: a volume that is only attached may not have passed an earlier call.
-            Err(error) if was_mounted && !was_lost && is_no_answer(&error) => {
+            // Only if it is mounted: a volume that is only attached may not have passed an earlier call.
+            Err(error) if !was_lost && is_no_answer(&error) && self.is_mounted(volume)? => {
                 log::warn!("volume {id}: whether it may be used as published now is not known: {error}");
                 Ok(())
             }

@@ -33,7 +33,6 @@ pub struct NodeRecord {
     #[serde(rename = "published_by")]
     pub published: PublishedBy,
     /// The image that was attached, or was to be.
-    #[serde(with = "RecordedImage")]
     pub attached: AttachedImage,
     /// Work on its file system that was begun and is not known to have ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,14 +108,6 @@ pub struct BegunWork {
     pub image: String,
     /// The publication, see [`AttachedImage::publication`].
     pub publication: String,
-}
-
-/// The recorded form of [`AttachedImage`].
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "AttachedImage")]
-struct RecordedImage {
-    image: String,
-    publication: String,
 }
 
 impl Use {

@@ -178,11 +178,12 @@ impl Operations {
         }
     }
 
-    /// Mounts the attached device once, below the runtime directory. A block volume needs no mount.
-    pub(crate) fn mount_attached(&self, volume: &OnNode<'_>) -> Result<()> {
+    /// Mounts the attached device once, below the runtime directory; returns whether it was not mounted yet.
+    /// A block volume needs no mount.
+    pub(crate) fn mount_attached(&self, volume: &OnNode<'_>) -> Result<bool> {
         let (id, record, attachment) = (volume.id, volume.recorded()?, volume.attachment()?);
         let (Access::Mount { fs_type, flags }, Some(attachment)) = (&record.access, &attachment) else {
-            return Ok(());
+            return Ok(false);
         };
         let mount_point = self.real_mount(id)?;
         let is_mounted = match self.mounted_at(volume, &mount_point)? {
@@ -198,16 +199,19 @@ impl Operations {
         };
         let read_only = record.read_only || attachment.is_read_only();
         match attachment {
-            Attachment::Files(_) if is_mounted => Ok(()),
-            Attachment::Files(tree) => self.mount_tree(volume, tree, &mount_point, (flags, read_only)),
+            Attachment::Files(_) if is_mounted => {}
+            Attachment::Files(tree) => self.mount_tree(volume, tree, &mount_point, (flags, read_only))?,
             Attachment::Block(device) => {
                 let on = FsDevice { volume, device, fs_type };
                 if !is_mounted {
                     self.mount_device(on, &record, &mount_point, (flags, read_only))?;
                 }
-                if read_only { Ok(()) } else { self.finish_growing(on, &mount_point) }
+                if !read_only {
+                    self.finish_growing(on, &mount_point)?;
+                }
             }
         }
+        Ok(!is_mounted)
     }
 
     fn mount_device(

@@ -41,15 +41,7 @@ impl FenceRequest {
                 PARAMETERS.join(", ")
             )));
         }
-        let allow_self = match parameters.get("allowSelf").map(String::as_str) {
-            None | Some("false") => false,
-            Some("true") => true,
-            Some(other) => {
-                return Err(Error::invalid(format!(
-                    "the parameter \"allowSelf\" is {other:?}: allowed are true and false"
-                )));
-            }
-        };
+        let allow_self = validate::choice(parameters, "allowSelf", &["false", "true"])? == "true";
         Ok(Self { cluster: cluster(parameters)?, networks: Vec::new(), allow_self, secrets })
     }
 

@@ -88,7 +88,7 @@ impl ReplicationParameters {
                 PARAMETERS.join(", ")
             )));
         }
-        let mode = choice(parameters, "mirroringMode", &["snapshot", "journal"])?;
+        let mode = validate::choice(parameters, "mirroringMode", &["snapshot", "journal"])?;
         let mode = if mode == "journal" { MirroringMode::Journal } else { MirroringMode::Snapshot };
         let schedule = schedule(parameters)?;
         if mode == MirroringMode::Journal && schedule.is_some() {
@@ -99,22 +99,10 @@ impl ReplicationParameters {
         Ok(Self {
             mode,
             schedule,
-            flatten: choice(parameters, "flattenMode", &["never", "force"])? == "force",
-            force: choice(parameters, "force", &["false", "true"])? == "true",
-            accept_loss: choice(parameters, "acceptLoss", &["false", "true"])? == "true",
+            flatten: validate::choice(parameters, "flattenMode", &["never", "force"])? == "force",
+            force: validate::choice(parameters, "force", &["false", "true"])? == "true",
+            accept_loss: validate::choice(parameters, "acceptLoss", &["false", "true"])? == "true",
         })
-    }
-}
-
-/// One of these words; the first is the default.
-fn choice<'a>(parameters: &'a Map, key: &str, words: &[&'a str]) -> Result<&'a str> {
-    match parameters.get(key).map(String::as_str) {
-        None | Some("") => Ok(words[0]),
-        Some(word) if words.contains(&word) => Ok(word),
-        Some(other) => Err(Error::invalid(format!(
-            "the parameter {key:?} is {other:?}: allowed are {}",
-            words.join(" and ")
-        ))),
     }
 }
 

@@ -84,6 +84,18 @@ pub fn map(field: &str, pairs: &Map) -> Result<()> {
     Ok(())
 }
 
+/// A parameter that is one of these words; the first is the default.
+pub fn choice<'a>(parameters: &'a Map, key: &str, words: &[&'a str]) -> Result<&'a str> {
+    match parameters.get(key).map(String::as_str) {
+        None | Some("") => Ok(words[0]),
+        Some(word) if words.contains(&word) => Ok(word),
+        Some(other) => Err(Error::invalid(format!(
+            "the parameter {key:?} is {other:?}: allowed are {}",
+            words.join(" and ")
+        ))),
+    }
+}
+
 /// A map that may be left out.
 pub fn optional_map(field: &str, pairs: &Option<Map>) -> Result<()> {
     pairs.as_ref().map_or(Ok(()), |pairs| map(field, pairs))

@@ -1,4 +1,9 @@
 //! Commands that are killed while they make, change and take away volumes, for any backend.
+//!
+//! What follows the kills is repeated like a client's calls, too ([`Killer::insist`]): the cluster may still
+//! be busy with what was begun for the dead, for longer than a call waits.
+
+use cephlet::proto::csi_v1::CreateVolumeRequest;
 
 use super::killer::Killer;
 use crate::support::machine::Checksum;
@@ -11,27 +16,36 @@ const SIZE: i64 = MIBS * MIB;
 
 /// A volume with content, and its checksum.
 pub fn filled<P: Place>(killer: &Killer<P>) -> (String, Checksum) {
-    let id = killer.client().create(&killer.corner.request("source")).expect("create").volume_id;
+    let id = create(killer, &killer.corner.request("source"));
     killer.corner.fill(&id);
     let sum = killer.corner.content(&id);
     (id, sum)
 }
 
-pub fn snapshot_of(client: &Client, name: &str, id: &str) -> String {
-    client.create_snapshot(&snapshot(name, id)).expect("snapshot").snapshot.snapshot_id.clone()
+fn create<P: Place>(killer: &Killer<P>, request: &CreateVolumeRequest) -> String {
+    killer.insist(|client| client.create(request)).volume_id
+}
+
+pub fn snapshot_of<P: Place>(killer: &Killer<P>, name: &str, id: &str) -> String {
+    let request = snapshot(name, id);
+    killer.insist(|client| client.create_snapshot(&request)).snapshot.snapshot_id.clone()
+}
+
+/// Deletes a snapshot.
+pub fn delete_snap<P: Place>(killer: &Killer<P>, snap: &str) {
+    killer.insist(|client| client.delete_snapshot(&delete_snapshot(snap)));
 }
 
 /// Copies of a volume with content, which is deleted itself, and the checksum of their content.
 fn copies<P: Place>(killer: &Killer<P>) -> (Vec<String>, Checksum) {
     let (source, sum) = filled(killer);
-    let snap = snapshot_of(&killer.client(), "origin", &source);
-    let copy = |client: &Client, number: &usize| {
-        let request = from_snapshot(killer.corner.request(&format!("copy-{number}")), &snap);
-        client.create(&request).expect("copy").volume_id
+    let snap = snapshot_of(killer, "origin", &source);
+    let copy = |number: &usize| {
+        create(killer, &from_snapshot(killer.corner.request(&format!("copy-{number}")), &snap))
     };
     let ids = killer.each(&(0..P::REQUESTS).collect::<Vec<_>>(), copy);
-    killer.client().delete_snapshot(&delete_snapshot(&snap)).expect("delete the snapshot");
-    killer.client().delete_volume(&delete(&source)).expect("delete the source");
+    delete_snap(killer, &snap);
+    killer.insist(|client| client.delete_volume(&delete(&source)));
     (ids, sum)
 }
 
@@ -56,11 +70,9 @@ pub fn creations<P: Place>() {
         let ids = killer.torment(P::REQUESTS, ask);
         assert_eq!(volumes(&killer), P::REQUESTS);
         for (number, id) in ids.iter().enumerate() {
-            let got = killer.client().controller_get_volume(&get(id)).expect("get");
-            assert_eq!(
-                (got.volume.capacity_bytes, ask(&killer.client(), number).expect("again")),
-                (SIZE, id.clone())
-            );
+            let got = killer.insist(|client| client.controller_get_volume(&get(id)));
+            let again = killer.insist(|client| ask(client, number));
+            assert_eq!((got.volume.capacity_bytes, &again), (SIZE, id));
         }
         killer.clear(&ids);
     });
@@ -71,14 +83,14 @@ pub fn clones_of_a_snapshot<P: Place>() {
     let killer = Killer::<P>::start();
     killer.rounds(|| {
         let (source, sum) = filled(&killer);
-        let snap = snapshot_of(&killer.client(), "snap", &source);
+        let snap = snapshot_of(&killer, "snap", &source);
         let mut ids = killer.torment(P::REQUESTS, |client, number| {
             let request = from_snapshot(killer.corner.request(&format!("new-{number}")), &snap);
             client.create(&request).map(|it| it.volume_id)
         });
         assert_eq!(volumes(&killer), P::REQUESTS + 1);
         assert_contents(&killer, &ids, &sum);
-        killer.client().delete_snapshot(&delete_snapshot(&snap)).expect("delete the snapshot");
+        delete_snap(&killer, &snap);
         ids.push(source);
         killer.clear(&ids);
     });
@@ -116,7 +128,7 @@ pub fn snapshots<P: Place>() {
             .enumerate()
             .map(|(number, snap)| {
                 let request = from_snapshot(killer.corner.request(&format!("restored-{number}")), snap);
-                killer.client().create(&request).expect("restore").volume_id
+                create(&killer, &request)
             })
             .collect();
         assert_contents(&killer, &restored, &sum);
@@ -136,7 +148,7 @@ pub fn deletions<P: Place>() {
             .iter()
             .step_by(2)
             .enumerate()
-            .map(|(number, id)| snapshot_of(&killer.client(), &format!("snap-{number}"), id))
+            .map(|(number, id)| snapshot_of(&killer, &format!("snap-{number}"), id))
             .collect();
         killer.torment(ids.len(), |client, number| client.delete_volume(&delete(&ids[number])));
         let restored: Vec<String> = snaps
@@ -145,11 +157,11 @@ pub fn deletions<P: Place>() {
             .enumerate()
             .map(|(number, snap)| {
                 let request = from_snapshot(killer.corner.request(&format!("restored-{number}")), snap);
-                killer.client().create(&request).expect("restore").volume_id
+                create(&killer, &request)
             })
             .collect();
         assert_contents(&killer, &restored, &sum);
-        killer.each(&snaps, |client, snap| client.delete_snapshot(&delete_snapshot(snap)).expect("delete"));
+        killer.each(&snaps, |snap| delete_snap(&killer, snap));
         killer.clear(&restored);
     });
 }

@@ -89,29 +89,28 @@ impl Kills {
     /// Repeats `ask` until it succeeds, not much longer than commands are killed.
     #[track_caller]
     pub fn insist<T>(&self, cluster: &Cluster, ask: impl Fn() -> Answer<T>) -> T {
-        let (mut calm, mut forgotten) = (None, false);
-        let end = Instant::now() + TORMENT;
+        // Since when no command was killed.
+        let (mut left, mut calm, mut forgotten) = (self.left(), Instant::now(), false);
+        let end = calm + TORMENT;
         loop {
+            let before = self.left();
             let failure = match ask() {
                 Ok(answer) => return answer,
                 Err(failure) => failure,
             };
-            let for_now = matches!(
-                failure.code,
-                Code::UNAVAILABLE | Code::DEADLINE_EXCEEDED | Code::ABORTED | Code::INTERNAL
-            ) || failure.message.contains("forgotten after 30 s");
+            let for_now = matches!(failure.code, Code::UNAVAILABLE | Code::DEADLINE_EXCEEDED | Code::ABORTED)
+                || (failure.code == Code::INTERNAL && before > 0)
+                || failure.message.contains("forgotten after 30 s");
             assert!(for_now, "{failure:?}");
-            if self.left() == 0 {
-                let since = *calm.get_or_insert_with(Instant::now);
-                assert!(
-                    since.elapsed() < LONG_PATIENCE,
-                    "not within {LONG_PATIENCE:?} after the last kill: {failure:?}"
-                );
-                if since.elapsed() > FORGOTTEN && !std::mem::replace(&mut forgotten, true) {
-                    forget_the_dead(cluster, &failure);
-                }
+            let now = self.left();
+            if now != left {
+                (left, calm, forgotten) = (now, Instant::now(), false);
             }
             assert!(Instant::now() < end, "not all commands were killed: {failure:?}");
+            assert!(calm.elapsed() < LONG_PATIENCE, "not within {LONG_PATIENCE:?} after a kill: {failure:?}");
+            if calm.elapsed() > FORGOTTEN && !std::mem::replace(&mut forgotten, true) {
+                forget_the_dead(cluster, &failure);
+            }
             thread::sleep(Duration::from_millis(50));
         }
     }
@@ -198,11 +197,11 @@ impl<P: Place> Killer<P> {
 
     /// Does something for each item, four at a time, without kills.
     #[track_caller]
-    pub fn each<T: Sync, U: Send>(&self, of: &[T], act: impl Fn(&Client, &T) -> U + Sync) -> Vec<U> {
-        let (client, act) = (self.client(), &act);
+    pub fn each<T: Sync, U: Send>(&self, of: &[T], act: impl Fn(&T) -> U + Sync) -> Vec<U> {
+        let act = &act;
         let some_at_once = |some: &[T]| -> Vec<U> {
             thread::scope(|scope| {
-                let running: Vec<_> = some.iter().map(|one| scope.spawn(|| act(&client, one))).collect();
+                let running: Vec<_> = some.iter().map(|one| scope.spawn(move || act(one))).collect();
                 running.into_iter().map(|one| one.join().expect("undisturbed")).collect()
             })
         };
@@ -214,13 +213,13 @@ impl<P: Place> Killer<P> {
     pub fn clear(&self, ids: &[String]) {
         assert_eq!(self.kills.left(), 0, "commands are killed still");
         // The cluster may take a while to forget a killed command.
-        self.each(ids, |_, id| self.insist(|client| client.delete_volume(&delete(id))));
+        self.each(ids, |id| self.insist(|client| client.delete_volume(&delete(id))));
         self.corner.assert_nothing();
         self.daemon.assert_well();
     }
 }
 
-/// If a client is killed at the moment when it begins to watch, Ceph before Reef keeps its watcher for ever
+/// If a client is killed at the moment when it begins to watch, Ceph before 17.2.8 keeps its watcher for ever
 /// (tracker.ceph.com/issues/58120), until the OSD was down and checks its clients anew. Live clients watch
 /// again by themselves.
 pub fn forget_the_dead(cluster: &Cluster, failure: &Failure) {

@@ -1,7 +1,7 @@
 //! Commands that are killed while they make, change and take away images.
 
 use super::chain::Chain;
-use super::drills::{self, assert_contents, filled, snapshot_of, volumes};
+use super::drills::{self, assert_contents, delete_snap, filled, snapshot_of, volumes};
 use super::killer::{Killer, kills};
 use crate::support::place::MIBS;
 use crate::support::requests::*;
@@ -77,13 +77,13 @@ fn renames_that_are_killed_lose_no_image() {
     let killer: Killer = Killer::of(&["rename"]);
     killer.rounds(|| {
         let (source, sum) = filled(&killer);
-        let snap = snapshot_of(&killer.client(), "snap", &source);
+        let snap = snapshot_of(&killer, "snap", &source);
         let ids = killer.torment(REQUESTS, |client, number| {
             let request = from_snapshot(killer.corner.volume(&format!("new-{number}"), MIBS), &snap);
             client.create(&request).map(|it| it.volume_id)
         });
         assert_contents(&killer, &ids, &sum);
-        let kept = killer.each(&ids, |client, id| snapshot_of(client, &format!("of {id}"), id));
+        let kept = killer.each(&ids, |id| snapshot_of(&killer, &format!("of {id}"), id));
         killer.torment(ids.len(), |client, number| client.delete_volume(&delete(&ids[number])));
         assert_eq!(volumes(&killer), 1, "a deleted volume has still a volume's name");
         let restored = killer.torment(kept.len(), |client, number| {
@@ -92,9 +92,7 @@ fn renames_that_are_killed_lose_no_image() {
             client.create(&request).map(|it| it.volume_id)
         });
         assert_contents(&killer, &restored, &sum);
-        killer.each(&[kept, vec![snap]].concat(), |client, snap| {
-            killer.insist(|_| client.delete_snapshot(&delete_snapshot(snap)));
-        });
+        killer.each(&[kept, vec![snap]].concat(), |snap| delete_snap(&killer, snap));
         killer.clear(&[restored, vec![source]].concat());
     });
 }
@@ -118,7 +116,7 @@ fn removals_that_are_killed_take_no_later_image_of_the_name() {
             ask(client, number)
         });
         for id in &ids {
-            killer.client().controller_get_volume(&get(id)).expect("the later image");
+            killer.insist(|client| client.controller_get_volume(&get(id)));
         }
         assert_eq!(volumes(&killer), REQUESTS);
         killer.clear(&ids);

@@ -36,7 +36,7 @@ impl Scene {
     fn new() -> Self {
         let group = Group::of(Box::leak(Box::new(Cluster::start())));
         let daemon = group.start();
-        daemon.client().create(&group.request("makes-the-group")).expect("create");
+        settle(|| daemon.client().create(&group.request("makes-the-group")));
         Self { group, daemon }
     }
 
@@ -149,7 +149,7 @@ fn a_copy_that_no_manager_knows_of_is_made_under_another_name() {
 fn copies_whose_manager_dies() {
     let scene = Scene::new();
     let client = scene.daemon.client();
-    let source = client.create(&scene.group.request("source")).expect("create").volume_id;
+    let source = settle(|| client.create(&scene.group.request("source"))).volume_id;
     scene.group.fill(&source);
     let sum = scene.group.content(&source);
     let taken = client.create_snapshot(&snapshot("source", &source)).expect("snapshot");

@@ -100,7 +100,7 @@ fn replication_whose_commands_are_killed() {
     }
     let done = done.borrow();
     assert!(done.values().all(|count| *count >= KILLS), "too few were killed: {done:?}");
-    main.site.daemon.client().delete_volume(&delete(&id)).expect("delete");
+    main.kills.insist(&main.site.cluster, || main.site.daemon.client().delete_volume(&delete(&id)));
     assert!(main.site.image(&id).is_none());
     [&main, &backup].into_iter().for_each(|it| it.site.daemon.assert_well());
 }

@@ -192,35 +192,22 @@ fn tell_of_others(map: &ClusterMap, networks: &[IpNet]) {
     }
 }
 
-/// The entries that fence these networks: a host by its address, a network as a range, or address by address
-/// if the cluster knows no ranges.
+/// The entries that fence these networks, which are sorted: a host by its address, a network as a range. If
+/// the cluster knows no ranges, address by address, the first and the last included: only a network's owner
+/// knows that these are not used.
 fn as_entries(networks: &[IpNet], map: &ClusterMap) -> Result<Vec<IpNet>> {
-    let hosts = |network: &IpNet| u32::from(network.max_prefix_len() - network.prefix_len());
-    let mut entries = BTreeSet::new();
-    for network in networks {
-        if hosts(network) == 0 || map.knows_ranges {
-            entries.insert(*network);
-        } else {
-            entries.extend(all_addresses(network).take(MOST_ADDRESSES + 1).map(IpNet::from));
-        }
-        if !map.knows_ranges && entries.len() > MOST_ADDRESSES {
-            return Err(Error::invalid(format!(
-                "this cluster's release knows no ranges, so {MOST_ADDRESSES} addresses are the most at once: name \
-                 fewer or smaller networks"
-            )));
-        }
+    if map.knows_ranges {
+        return Ok(networks.to_vec());
     }
-    Ok(entries.into_iter().collect())
-}
-
-/// All addresses, with the first and the last: only the network's owner knows that these are not used.
-fn all_addresses(network: &IpNet) -> impl Iterator<Item = IpAddr> {
-    let (first, last) = (network.network(), network.broadcast());
-    std::iter::successors(Some(first), move |address| match address {
-        _ if *address == last => None,
-        IpAddr::V4(it) => Some(IpAddr::V4((u32::from(*it) + 1).into())),
-        IpAddr::V6(it) => Some(IpAddr::V6((u128::from(*it) + 1).into())),
-    })
+    let hosts = |it: &IpNet| it.subnets(it.max_prefix_len()).into_iter().flatten().take(MOST_ADDRESSES + 1);
+    let entries: BTreeSet<IpNet> = networks.iter().flat_map(hosts).collect();
+    match entries.len() <= MOST_ADDRESSES {
+        true => Ok(entries.into_iter().collect()),
+        false => Err(Error::invalid(format!(
+            "this cluster's release knows no ranges, so {MOST_ADDRESSES} addresses are the most at once: name \
+             fewer or smaller networks"
+        ))),
+    }
 }
 
 fn lacks_rights(access: &ClusterAccess, what: &str) -> Error {

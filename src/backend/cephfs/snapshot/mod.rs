@@ -26,20 +26,14 @@ impl Snapshots for Context {
     }
 
     fn delete(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Deleted> {
-        if !may_exist(&id.place, &id.source) {
-            return Ok(Deleted::Absent);
-        }
         let (what, delete) = (Some(format_args!("snapshot {id}")), |fs: &Fs<'_>| delete::delete(fs, id));
-        let deleted = self.unless_removed(call, (&id.place, secrets), what, delete);
+        let deleted = self.unless_removed(call, (&id.place, &id.source, secrets), what, delete);
         let deleted = deleted.map_err(|error| error.context(format_args!("delete snapshot {id}")))?;
         Ok(deleted.unwrap_or(Deleted::Absent))
     }
 
     fn find(&self, call: &Call, id: &SnapshotId, secrets: &Secrets) -> Result<Option<Snapshot>> {
-        if !may_exist(&id.place, &id.source) {
-            return Ok(None);
-        }
-        let found = self.unless_removed(call, (&id.place, secrets), None, |fs| {
+        let found = self.unless_removed(call, (&id.place, &id.source, secrets), None, |fs| {
             let found = find::find(fs, &id.source, &id.snapshot)?;
             Ok(found.map(|entry| find::snapshot(fs, &id.source, &id.snapshot, &entry)))
         });

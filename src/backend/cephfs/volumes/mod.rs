@@ -10,7 +10,7 @@ pub(crate) mod share;
 pub(crate) mod size;
 
 use crate::backend::ceph::domains::Wishes;
-use crate::backend::cephfs::context::{Context, Fs, is_drawn, may_exist};
+use crate::backend::cephfs::context::{Context, Fs, is_drawn};
 use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::parameters::Settings;
 use crate::backend::cephfs::subvolumes::Subvolume;
@@ -32,11 +32,7 @@ impl Volumes for Context {
         if id.incarnation.is_some() || is_drawn(id) {
             return Ok(Some(id.clone()));
         }
-        if !may_exist(&id.place, &id.object) {
-            return Ok(None);
-        }
-        let look = |fs: &Fs<'_>| Ok(find(fs, id)?.map(|found| found.volume(fs, id).id));
-        self.unless_removed(call, (&id.place, secrets), None, look).map(Option::flatten)
+        Ok(Volumes::find(self, call, id, secrets)?.map(|volume| volume.id))
     }
 
     fn named(&self, call: &Call, name: &Named<'_>) -> Result<Vec<VolumeId>> {
@@ -55,36 +51,27 @@ impl Volumes for Context {
 
     fn delete(&self, call: &Call, deletion: &Deletion<'_>, _: RecordDeletion<'_>) -> Result<Deleted> {
         let id = deletion.id;
-        if !may_exist(&id.place, &id.object) {
-            return Ok(Deleted::Absent);
-        }
         let delete = |fs: &Fs<'_>| delete::delete(fs, id, deletion.snapshots_may_outlive);
         let what = Some(format_args!("volume {id}"));
-        let deleted = self.unless_removed(call, (&id.place, deletion.secrets), what, delete);
+        let deleted = self.unless_removed(call, (&id.place, &id.object, deletion.secrets), what, delete);
         deleted
             .map(|done| done.unwrap_or(Deleted::Absent))
             .map_err(|error| error.context(format_args!("delete volume {id}")))
     }
 
     fn find(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
-        if !may_exist(&id.place, &id.object) {
-            return Ok(None);
-        }
         let look = |fs: &Fs<'_>| Ok(find(fs, id)?.map(|found| found.volume(fs, id)));
-        self.unless_removed(call, (&id.place, secrets), None, look).map(Option::flatten)
+        self.unless_removed(call, (&id.place, &id.object, secrets), None, look).map(Option::flatten)
     }
 
     fn inspect(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
-        if !may_exist(&id.place, &id.object) {
-            return Ok(None);
-        }
         let look = |fs: &Fs<'_>| {
             let Some(found) = find(fs, id)? else { return Ok(None) };
             let condition = Some(condition(fs, &found)?);
             let nodes = fs.publications(&id.object)?.into_iter().map(|it| it.node);
             Ok(Some(Volume { published: nodes.collect(), condition, ..found.volume(fs, id) }))
         };
-        self.unless_removed(call, (&id.place, secrets), None, look).map(Option::flatten)
+        self.unless_removed(call, (&id.place, &id.object, secrets), None, look).map(Option::flatten)
     }
 
     fn list(&self, call: &Call, range: (&str, usize), unlisted: Unlisted<'_>) -> Result<Page<Volume>> {

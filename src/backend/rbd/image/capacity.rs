@@ -2,6 +2,7 @@
 
 use crate::backend::Capacity;
 use crate::backend::ceph::domains::Wishes;
+use crate::backend::parameters::fs_type_for;
 use crate::backend::rbd::context::Context;
 use crate::backend::rbd::image::place::asked;
 use crate::backend::rbd::image::spec::bounds;
@@ -37,7 +38,7 @@ pub(crate) fn capacity(
         }
     };
     let available = if space.full { 0 } else { space.available };
-    let fs_type = settings.fs_type_for(uses);
+    let fs_type = fs_type_for(settings.fs_type.as_deref(), uses);
     let bounds = bounds(&settings, uses, fs_type.as_deref());
     let largest = round_down(available).min(bounds.largest);
     Ok(Capacity { available, largest, smallest: bounds.least() })

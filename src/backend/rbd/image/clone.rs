@@ -32,7 +32,7 @@ use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::record::Record;
 use crate::backend::rbd::image::rename::{remove_copy, rename_copy};
 use crate::backend::rbd::image::retained_checks::{check_parent_later, check_retained_later};
-use crate::backend::rbd::image::spec::{CreateSpec, answer_from, bounds, find_whole, take_name};
+use crate::backend::rbd::image::spec::{CreateSpec, bounds, take_name};
 use crate::backend::rbd::jobs::{CopiedVolume, Job};
 use crate::backend::rbd::mirror::terms::Terms as ReplicationTerms;
 use crate::backend::rbd::names::{
@@ -44,27 +44,12 @@ use crate::backend::size::Bounds;
 use crate::error::{Error, Kind, Result};
 use crate::ids;
 
-/// Makes the volume as a copy of `origin`, or finds the one that the same request made.
+/// Makes the volume as a copy of `origin`, or finds the one that another controller made meanwhile.
 pub(crate) fn create_copy(
     pool: &Pool<'_>,
     spec: &CreateSpec<'_>,
     origin: &Origin,
 ) -> Result<ImageWithRecord> {
-    let refusals =
-        [Kind::NotFound, Kind::OutOfRange, Kind::NoSpace, Kind::InvalidArgument, Kind::Precondition];
-    let refused = match copy(pool, spec, origin) {
-        Err(error) if refusals.contains(&error.kind()) => error,
-        outcome => return outcome,
-    };
-    // Since this request was first answered, the source may be deleted or grown, or have more snapshots; or
-    // another source is asked for.
-    match find_whole(pool, spec)? {
-        Some(info) => answer_from(pool, spec, info),
-        None => Err(refused),
-    }
-}
-
-fn copy(pool: &Pool<'_>, spec: &CreateSpec<'_>, origin: &Origin) -> Result<ImageWithRecord> {
     let temporary = names::temporary(&spec.new.object, pool.tag(), &ids::draw()?);
     let source = find_source(pool, spec, origin, &temporary)?;
     // The sweep leaves locked images alone.
@@ -122,19 +107,16 @@ fn clone_source(
 ) -> Result<Changed> {
     let CloneSource { at: from, image, snapshot, .. } = source;
     let (origin, layout) = (pool.other(from), layout::of_copy(pool, &spec.settings.layout)?);
-    if source.is_transient {
-        match origin.create_snapshot(image, snapshot)? {
-            Some(Made::New) => {}
-            Some(Made::Taken) => return Err(drawn_is_taken(snapshot)),
-            None => return Ok(Changed::Absent),
-        }
+    let made = |made: Option<Made>, drawn: &str| match made {
+        Some(Made::New) => Ok(Changed::Done),
+        Some(Made::Taken) => Err(drawn_is_taken(drawn)),
+        None => Ok(Changed::Absent),
+    };
+    if source.is_transient && made(origin.create_snapshot(image, snapshot)?, snapshot)? == Changed::Absent {
+        return Ok(Changed::Absent);
     }
     let clone = NewClone { from, image, snapshot, to: pool.at, name: temporary, layout: &layout };
-    let cloned = pool.clone_image(&clone).and_then(|made| match made {
-        Some(Made::New) => Ok(Changed::Done),
-        Some(Made::Taken) => Err(drawn_is_taken(temporary)),
-        None => Ok(Changed::Absent),
-    });
+    let cloned = pool.clone_image(&clone).and_then(|clone| made(clone, temporary));
     let goes_on = |error: &Error| matches!(error.kind(), Kind::Timeout | Kind::Unavailable);
     if source.is_transient && !cloned.as_ref().is_err_and(goes_on) {
         // By id: its image may be renamed meanwhile.

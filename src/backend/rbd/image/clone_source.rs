@@ -56,8 +56,8 @@ pub(crate) fn find_source(
         Origin::Snapshot(id) => &id.place,
         Origin::Volume(id) => &id.place,
     };
-    let canonical = |place| pool.context.canonical(place).cluster;
-    if place.backend != new.backend || canonical(place) != canonical(new) {
+    let cluster = pool.context.clusters.canonical(&place.cluster);
+    if place.backend != new.backend || cluster != pool.at.access.cluster.name {
         return Err(Error::invalid(format!(
             "the source is on {:?} of backend {:?}, the volume would be on {:?}: a copy stays in its source's \
              cluster",

@@ -12,8 +12,12 @@ use crate::backend::rbd::image::spec::{
     CreateSpec, answer_from, bounds, find_taken, find_whole, replaced, take_name,
 };
 use crate::backend::rbd::tool::{MadeImage, NewImage};
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::ids::VolumeId;
+
+/// Refusals to copy a source that do not count if the volume is there.
+const REFUSALS: [Kind; 5] =
+    [Kind::NotFound, Kind::OutOfRange, Kind::NoSpace, Kind::InvalidArgument, Kind::Precondition];
 
 /// Makes the volume in this pool, or finds the one that the same request made there.
 pub(crate) fn create(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Volume> {
@@ -24,7 +28,12 @@ pub(crate) fn create(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Volume> {
     let made = match (known, &spec.new.source) {
         (Some(known), _) => answer_from(pool, spec, known),
         (None, None) => create_blank(pool, spec),
-        (None, Some((_, origin))) => create_copy(pool, spec, origin),
+        (None, Some((_, origin))) => create_copy(pool, spec, origin).or_else(|refusal| {
+            // Since this request was first answered, the source may be deleted or grown, or have more
+            // snapshots; or another source is asked for.
+            let found = if REFUSALS.contains(&refusal.kind()) { find_whole(pool, spec)? } else { None };
+            found.map_or(Err(refusal), |info| answer_from(pool, spec, info))
+        }),
     };
     Ok(volume(pool, spec, &made?))
 }
@@ -58,6 +67,6 @@ fn create_blank(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<ImageWithRecor
             MadeImage::New(None) => find_taken(pool, spec)?.ok_or_else(replaced)?,
         };
         pool.memory().records.remember(&spec.key(), &info.id, &spec.record);
-        with_record(pool, &spec.key(), info).map(Some)
+        with_record(pool, info).map(Some)
     })
 }

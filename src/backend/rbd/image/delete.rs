@@ -20,7 +20,6 @@
 //! | `rm`: in the trash, where no list shows it; the name is free | absent | there | `rbd trash rm` |
 //! | `rm`: the header is gone, the rest is there | absent | absent | `rbd trash rm` |
 
-use crate::backend::ceph::PoolRef;
 use crate::backend::ceph::publication::deletion::{Acquired, DeletionLock, is_published};
 use crate::backend::rbd::context::{Context, Pool};
 use crate::backend::rbd::image::find::{find_volume, refuse_absent_in_resync};
@@ -38,7 +37,7 @@ use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockHolder, LockTarget, Rem
 use crate::backend::{Deleted, Deletion, Interrupted, RecordDeletion};
 use crate::dispatch::Call;
 use crate::error::{Error, Kind, Result};
-use crate::ids::{self, VolumeId};
+use crate::ids::VolumeId;
 use crate::secrets::Secrets;
 
 /// How many images to try: a mirrored volume's ID may name the image's id in the other cluster.
@@ -54,83 +53,57 @@ enum Outcome {
     Other(String),
 }
 
-/// The ID with the incarnation that is meant; None if there is no such volume.
-pub(crate) fn resolve(
-    context: &Context,
-    call: &Call,
-    id: &VolumeId,
-    secrets: &Secrets,
-) -> Result<Option<VolumeId>> {
-    if id.incarnation.is_some() {
-        return Ok(Some(id.clone()));
-    }
-    let at = context.locate(&id.place, secrets)?;
-    let pool = context.pool(call, &at);
+/// The ID with the incarnation that it means now; None if there is no such volume.
+pub(crate) fn resolve(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<VolumeId>> {
     if pool.lets_go(format_args!("volume {id}"))? {
         return Ok(None);
     }
-    let found = find_volume(&pool, id);
+    let found = find_volume(pool, id);
     let found = found.map_err(|error| error.context(format_args!("look for volume {id}")))?;
     Ok(found.map(|info| VolumeId { incarnation: Some(info.id), ..id.clone() }))
 }
 
-/// Deletes a volume that is not in use.
+/// Deletes a volume that is not in use, and then gives its name back, if that is registered.
 pub(crate) fn delete(
     context: &Context,
     call: &Call,
     deletion: &Deletion<'_>,
     record_deletion: RecordDeletion<'_>,
 ) -> Result<Deleted> {
-    let id = deletion.id;
+    let Deletion { id, secrets, .. } = *deletion;
     if names::is_internal(&id.object) {
         return Ok(Deleted::Absent);
     }
-    let at = context.locate(&id.place, deletion.secrets)?;
+    let at = context.locate(&id.place, secrets)?;
     let pool = context.pool(call, &at);
-    let outcome = match pool.lets_go(format_args!("volume {id}"))? {
-        true => give_back_name(&pool, id, deletion.secrets).map(|()| Deleted::Absent),
-        false if ids::registration(&id.object).is_some() => {
-            delete_registered(&pool, deletion, record_deletion)
+    let delete = || {
+        let is_removed = pool.lets_go(format_args!("volume {id}"))?;
+        let registered = Registered::find(&pool, id, secrets)?;
+        let (deleted, had_its_name) = match is_removed {
+            true => (Deleted::Absent, true),
+            false => delete_in(&pool, deletion, record_deletion)?,
+        };
+        if let Some(registered) = registered {
+            record_deletion()?;
+            registered.give_back(&pool, id, had_its_name)?;
         }
-        false => delete_in(&pool, deletion, record_deletion).map(|(deleted, _)| deleted),
+        Ok(deleted)
     };
-    let outcome = outcome.map_err(|error| error.context(format_args!("delete volume {id}")))?;
-    context.memory.records.forget(&pool.context.key_of(id));
+    let deleted = delete().map_err(|error: Error| error.context(format_args!("delete volume {id}")))?;
+    context.memory.records.forget(&pool.key_of(&id.object));
     context.memory.placed.forget(&id.lock_key());
     context.memory.deleted.remember(id.to_string(), ());
-    Ok(outcome)
-}
-
-/// Deletes a volume whose name is registered, and then gives the name back.
-fn delete_registered(
-    pool: &Pool<'_>,
-    deletion: &Deletion<'_>,
-    record_deletion: RecordDeletion<'_>,
-) -> Result<Deleted> {
-    let registered = Registered::find(pool, deletion.id, deletion.secrets)?;
-    let (deleted, had_its_name) = delete_in(pool, deletion, record_deletion)?;
-    if let Some(registered) = registered {
-        registered.give_back(pool, deletion.id, had_its_name, record_deletion)?;
-    }
     Ok(deleted)
-}
-
-/// Gives back the name of a volume whose pool was removed, if the name is registered in another pool.
-fn give_back_name(pool: &Pool<'_>, id: &VolumeId, secrets: &Secrets) -> Result<()> {
-    let Some(registered) = Registered::find(pool, id, secrets)? else { return Ok(()) };
-    registered.give_back(pool, id, true, &|| Ok(()))
 }
 
 /// Finishes a deletion that was interrupted, if the volume's name no longer means it.
 pub(crate) fn finish_deletion(pool: &Pool<'_>, id: &VolumeId, secrets: &Secrets) -> Result<Interrupted> {
     let finish = || {
-        if pool.lets_go(format_args!("volume {id}"))? {
-            return give_back_name(pool, id, secrets).map(|()| Interrupted::Gone);
-        }
+        let is_removed = pool.lets_go(format_args!("volume {id}"))?;
         let registered = Registered::find(pool, id, secrets)?;
-        let outcome = finish_deletion_in(pool, id)?;
+        let outcome = if is_removed { Interrupted::Gone } else { finish_deletion_in(pool, id)? };
         if let (Some(registered), Interrupted::Gone) = (registered, outcome) {
-            registered.give_back(pool, id, false, &|| Ok(()))?;
+            registered.give_back(pool, id, is_removed)?;
         }
         Ok(outcome)
     };
@@ -180,7 +153,7 @@ fn delete_in(
     record_deletion: RecordDeletion<'_>,
 ) -> Result<(Deleted, bool)> {
     let id = deletion.id;
-    if pool.memory().resyncs.0.contains(&pool.context.key_of(id)) && find_volume(pool, id)?.is_none() {
+    if pool.memory().resyncs.0.contains(&pool.key_of(&id.object)) && find_volume(pool, id)?.is_none() {
         refuse_absent_in_resync(pool, id)?;
     }
     // Nothing is written, to the cluster or the journal, for a volume that is most likely gone.
@@ -289,8 +262,7 @@ fn finish(pool: &Pool<'_>, name: &str, image: &str, found: Option<ImageInfo>) ->
 
 /// The refusal of an image in the trash that has snapshots: `rbd trash rm` does not remove it.
 fn needed_in_trash(pool: &Pool<'_>, image: &str) -> Error {
-    let PoolRef { pool, namespace, .. } = pool.at;
-    let place = if namespace.is_empty() { pool.clone() } else { format!("{pool}/{namespace}") };
+    let place = pool.at.spec();
     Error::new(
         Kind::HasSnapshots,
         format!(

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::backend::Volume;
 use crate::backend::parameters::about_root;
-use crate::backend::rbd::context::{Context, Pool};
+use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::record::Record;
 use crate::backend::rbd::names::{self, RECORD_KEY};
@@ -38,7 +38,7 @@ pub(crate) fn find_volume(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Image
         return Ok(Some(info));
     }
     // A mirrored image has an id of its own. The first id is in its record.
-    let found = with_record(pool, &pool.context.key_of(id), info)?;
+    let found = with_record(pool, info)?;
     let first = found.record.and_then(|record| record.first_id);
     Ok(first.is_some_and(|first| id.means(&first)).then_some(found.info))
 }
@@ -55,7 +55,7 @@ pub(crate) fn existing_volume(pool: &Pool<'_>, id: &VolumeId) -> Result<ImageInf
 
 /// Refuses to treat a volume as gone while, as far as this daemon knows, it is being copied anew.
 pub(crate) fn refuse_absent_in_resync(pool: &Pool<'_>, id: &VolumeId) -> Result<()> {
-    match pool.memory().resyncs.0.contains(&pool.context.key_of(id)) {
+    match pool.memory().resyncs.0.contains(&pool.key_of(&id.object)) {
         true => Err(Error::unavailable(format!(
             "volume {id} is being copied anew from its primary, and is not there for some seconds: try again"
         ))),
@@ -65,9 +65,9 @@ pub(crate) fn refuse_absent_in_resync(pool: &Pool<'_>, id: &VolumeId) -> Result<
 
 /// The image with its record, which is read once and then remembered: it changes only when a mirrored image
 /// is given its first id.
-pub(crate) fn with_record(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result<ImageWithRecord> {
-    let records = &pool.memory().records;
-    let remembered = records.get(key, &info.id);
+pub(crate) fn with_record(pool: &Pool<'_>, info: ImageInfo) -> Result<ImageWithRecord> {
+    let (records, key) = (&pool.memory().records, pool.key_of(&info.name));
+    let remembered = records.get(&key, &info.id);
     if let Some(record) = remembered.filter(|it| info.mirroring.is_none() || it.first_id.is_some()) {
         return Ok(ImageWithRecord { info, record: Some(record) });
     }
@@ -76,13 +76,13 @@ pub(crate) fn with_record(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result
     };
     let record =
         Record::parse(&text).map_err(|wrong| wrong.context(format_args!("image {:?}", info.name)))?;
-    records.remember(key, &info.id, &record);
+    records.remember(&key, &info.id, &record);
     Ok(ImageWithRecord { info, record: Some(record) })
 }
 
 /// The same for a list: a record that cannot be read does not hide the image.
-pub(crate) fn with_readable_record(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result<ImageWithRecord> {
-    with_record(pool, key, info.clone()).or_else(|error| match error.kind() {
+pub(crate) fn with_readable_record(pool: &Pool<'_>, info: ImageInfo) -> Result<ImageWithRecord> {
+    with_record(pool, info.clone()).or_else(|error| match error.kind() {
         Kind::Internal => {
             log::warn!("{error}");
             Ok(ImageWithRecord { info, record: None })
@@ -95,22 +95,22 @@ pub(crate) fn with_readable_record(pool: &Pool<'_>, key: &str, info: ImageInfo) 
 pub(crate) fn name(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<String>> {
     let record = pool.metadata(&id.object, RECORD_KEY)?.and_then(|text| Record::parse(&text).ok());
     if let (Some(record), Some(image)) = (&record, &id.incarnation) {
-        pool.memory().records.remember(&pool.context.key_of(id), image, record);
+        pool.memory().records.remember(&pool.key_of(&id.object), image, record);
     }
     Ok(record.map(|record| record.asked.name))
 }
 
-/// The same for an image that another controller may have made a moment ago: gives that controller the time
-/// to write the record.
-pub(crate) fn with_record_in_making(pool: &Pool<'_>, key: &str, info: ImageInfo) -> Result<ImageWithRecord> {
+/// [`with_record`] for an image that another controller may have made a moment ago: gives that controller
+/// the time to write the record.
+pub(crate) fn with_record_in_making(pool: &Pool<'_>, info: ImageInfo) -> Result<ImageWithRecord> {
     let timing = pool.timing();
     let age = SystemTime::now().duration_since(info.created).unwrap_or_default();
     if age > timing.record_grace {
-        return with_record(pool, key, info);
+        return with_record(pool, info);
     }
     let what = format!("another controller to write the record of image {}", info.name);
     let found = pool.call.wait_for(what, timing.record_grace, timing.poll, || {
-        let found = with_record(pool, key, info.clone())?;
+        let found = with_record(pool, info.clone())?;
         Ok(found.record.is_some().then_some(found))
     })?;
     Ok(found.unwrap_or(ImageWithRecord { info, record: None }))
@@ -132,8 +132,8 @@ pub(crate) fn unknown(name: &str, id: &str) -> ImageInfo {
 }
 
 /// What was known of a volume a while ago: the id of its image, and its record.
-pub(crate) fn last_known(context: &Context, id: &VolumeId) -> Option<(String, Record)> {
-    let (image, record) = context.memory.records.last(&context.key_of(id))?;
+pub(crate) fn last_known(pool: &Pool<'_>, id: &VolumeId) -> Option<(String, Record)> {
+    let (image, record) = pool.memory().records.last(&pool.key_of(&id.object))?;
     let is_meant = id.means(&image) || record.first_id.as_ref().is_some_and(|first| id.means(first));
     is_meant.then_some((image, record))
 }

@@ -23,14 +23,14 @@ fn look_up(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<ImageWithRecord>> {
         return Ok(None);
     }
     let found = find_volume(pool, id)?;
-    found.map(|info| with_record(pool, &pool.context.key_of(id), info)).transpose()
+    found.map(|info| with_record(pool, info)).transpose()
 }
 
 /// The volume with its nodes and its condition. If its cluster cannot be reached, a known volume is in a bad
 /// condition.
 pub(crate) fn inspect(pool: &Pool<'_>, id: &VolumeId) -> Result<Option<Volume>> {
     let inspected = look_closely(pool, id);
-    match (inspected, last_known(pool.context, id)) {
+    match (inspected, last_known(pool, id)) {
         (Err(error), Some((image, record))) if is_unreachable(&error) => {
             let volume = ImageWithRecord { info: unknown(&id.object, &image), record: Some(record) }
                 .volume(id, pool.plugin());

@@ -11,8 +11,7 @@ use std::collections::BTreeSet;
 
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::tool::{DEFAULT_OBJECT_SIZE, EXCLUSIVE_LOCK, Layout, PoolOptions};
-use crate::csi::Capability;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ids::VolumeId;
 
 /// Without `layering` there are no clones, without the exclusive lock no writers.
@@ -50,17 +49,4 @@ pub(crate) fn why_read_only(id: &VolumeId, features: &BTreeSet<String>) -> Optio
          cluster cannot keep a second writer out: run `rbd feature enable {path} {EXCLUSIVE_LOCK}` while the image \
          is not in use, or publish the volume for reading only"
     ))
-}
-
-/// Refuses features that rule out the intended use of the volume.
-pub(crate) fn check(asked: &Layout, uses: &[Capability]) -> Result<()> {
-    let is_lockless = asked.features.as_ref().is_some_and(|features| !features.contains(EXCLUSIVE_LOCK));
-    match uses.iter().find(|it| !it.mode.is_read_only()).filter(|_| is_lockless) {
-        Some(writer) => Err(Error::invalid(format!(
-            "the parameter \"imageFeatures\" lacks {EXCLUSIVE_LOCK}, without which no node may write to the \
-             image, and the access mode {:?} writes: add {EXCLUSIVE_LOCK}, or ask for a mode that only reads",
-            writer.mode
-        ))),
-        None => Ok(()),
-    }
 }

@@ -92,7 +92,7 @@ fn listed(pool: &Pool<'_>, key: &str, entry: &ListedImage, list: &[ListedImage])
     let id = VolumeId { place: place.clone(), object: entry.name.clone(), incarnation: None };
     let found = match ids::registration(&entry.name) {
         // Only the record tells from where the volume can be reached. It is read once, and then remembered.
-        Some(_) => with_readable_record(pool, key, info(entry))?,
+        Some(_) => with_readable_record(pool, info(entry))?,
         None => ImageWithRecord { info: info(entry), record: pool.memory().records.get(key, &entry.id) },
     };
     let is_known = found.record.is_some();

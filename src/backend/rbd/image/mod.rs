@@ -39,7 +39,10 @@ use crate::secrets::Secrets;
 
 impl Volumes for Context {
     fn resolve(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<VolumeId>> {
-        delete::resolve(self, call, id, secrets)
+        match id.incarnation {
+            Some(_) => Ok(Some(id.clone())),
+            None => self.within(call, (&id.place, secrets), |pool| delete::resolve(pool, id)),
+        }
     }
 
     fn named(&self, call: &Call, name: &Named<'_>) -> Result<Vec<VolumeId>> {

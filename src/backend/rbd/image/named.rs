@@ -35,7 +35,8 @@ pub(crate) fn find(context: &Context, call: &Call, name: &Named<'_>) -> Result<V
             ids.extend(registered(context, call, name, &registry)?);
         }
         for id in &ids {
-            found.extend(resolve(context, call, id, &Secrets::default())?);
+            let place = (&id.place, &Secrets::default());
+            found.extend(context.within(call, place, |pool| resolve(pool, id))?);
         }
     }
     Ok(found)

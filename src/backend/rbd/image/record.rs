@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::NewVolume;
 use crate::backend::ceph::cache::Cache;
 use crate::backend::creation_record::{CreationRequest, Placed, Unknown, VERSION, from_bytes, to_bytes};
+use crate::backend::parameters::fs_type_for;
 use crate::backend::rbd::names::RECORD_KEY;
 use crate::backend::rbd::parameters::Settings;
 use crate::csi::Map;
@@ -33,7 +34,7 @@ impl Record {
     pub fn new(new: &NewVolume, settings: &Settings, placed: Option<Placed>) -> Self {
         Self {
             version: VERSION,
-            asked: CreationRequest::new(new, settings.fs_type_for(&new.capabilities)),
+            asked: CreationRequest::new(new, fs_type_for(settings.fs_type.as_deref(), &new.capabilities)),
             first_id: None,
             placed,
             unknown: Unknown::new(),

@@ -7,29 +7,19 @@
 
 use crate::backend::Rename;
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::remove::{is_large, remove_for_good, remove_left_over};
+use crate::backend::rbd::image::remove::{remove_for_good, remove_left_over};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, Removed, Renamed};
 use crate::error::Result;
 
-/// The image of this name, if the name is its own. The image is looked up by its id if the name may be a
-/// second one: a large image or one with snapshots is renamed when it is deleted, and so is every image of a
-/// pool that moves removed images to the trash, and a copy when it is whole. The memory does not replace that
-/// look: another controller may have been killed since.
-pub(crate) fn settle_and_find(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo>> {
-    let Some(info) = pool.info(ImageRef::Name(name))? else { return Ok(None) };
-    let may_be_renamed = is_large(&info) || info.snapshots > 0 || info.parent.is_some();
-    if may_be_renamed || pool.options()?.trashes_removed { settle(pool, info) } else { Ok(Some(info)) }
-}
-
-/// The same for an image that may have been renamed without a sign of it: a copy that was flattened has no
-/// parent, and an image that was to be deleted may have lost its snapshots since.
+/// The image of this name, if the name is its own. It is looked up by its id in any case: an image that was
+/// to be deleted, and was renamed half way, may have lost its snapshots since.
 pub(crate) fn find_by_own_name(pool: &Pool<'_>, name: &str) -> Result<Option<ImageInfo>> {
     pool.info(ImageRef::Name(name))?.map_or(Ok(None), |info| settle(pool, info))
 }
 
 /// The image, if the name by which it was found is its own. A second name is removed once it is certain that
 /// no controller is renaming the image.
-fn settle(pool: &Pool<'_>, info: ImageInfo) -> Result<Option<ImageInfo>> {
+pub(crate) fn settle(pool: &Pool<'_>, info: ImageInfo) -> Result<Option<ImageInfo>> {
     let timing = pool.timing();
     let what = format!("certainty that no controller is renaming image {} ({})", info.name, info.id);
     let has_own_name = pool.call.wait_for(what, timing.orphan_name_grace, timing.poll, || {

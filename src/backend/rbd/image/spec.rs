@@ -5,13 +5,12 @@ use crate::backend::creation_record::Placed;
 use crate::backend::parameters::formatted_with;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::find::{ImageWithRecord, with_record_in_making};
-use crate::backend::rbd::image::layout;
 use crate::backend::rbd::image::record::Record;
-use crate::backend::rbd::image::remove::remove_bare_name;
-use crate::backend::rbd::image::rename::{find_by_own_name, settle_and_find};
+use crate::backend::rbd::image::remove::{is_large, remove_bare_name};
+use crate::backend::rbd::image::rename::settle;
 use crate::backend::rbd::names::RECORD_KEY;
 use crate::backend::rbd::parameters::Settings;
-use crate::backend::rbd::tool::ImageInfo;
+use crate::backend::rbd::tool::{EXCLUSIVE_LOCK, ImageInfo, ImageRef};
 use crate::backend::size::{BLOCK, Bounds};
 use crate::csi::Capability;
 use crate::error::{Error, Result};
@@ -32,7 +31,15 @@ impl<'a> CreateSpec<'a> {
     /// Parses a request, whose parameters must suit the intended use of the volume.
     pub fn new(new: &'a NewVolume) -> Result<Self> {
         let settings = Settings::parse(&new.parameters, &new.mutable_parameters)?;
-        layout::check(&settings.layout, &new.capabilities)?;
+        let features = settings.layout.features.as_ref();
+        let is_lockless = features.is_some_and(|features| !features.contains(EXCLUSIVE_LOCK));
+        if let Some(writer) = new.capabilities.iter().find(|it| is_lockless && !it.mode.is_read_only()) {
+            return Err(Error::invalid(format!(
+                "the parameter \"imageFeatures\" lacks {EXCLUSIVE_LOCK}, without which no node may write to the \
+                 image, and the access mode {:?} writes: add {EXCLUSIVE_LOCK}, or ask for a mode that only reads",
+                writer.mode
+            )));
+        }
         let record = Record::new(new, &settings, None);
         Ok(Self { new, settings, record })
     }
@@ -63,13 +70,16 @@ pub(crate) fn bounds<'a>(settings: &Settings, uses: &[Capability], fs_type: Opti
     Bounds { smallest: BLOCK, largest: settings.layout.largest_size(), fs_type }
 }
 
-/// The image of the volume's name, if that is its own name. A copy's rename may have stopped half way, even
-/// if the copy was flattened and has no parent that shows it to be one.
+/// The image of the volume's name, if that is its own name. The image is looked up by its id if the name may
+/// be a second one: a copy is renamed when it is whole (a flattened one has no parent that shows it to be a
+/// copy), a large image or one with snapshots when it is deleted, and so is every image of a pool that moves
+/// removed images to the trash. The memory does not replace that look: another controller may have been
+/// killed since.
 pub(crate) fn find_whole(pool: &Pool<'_>, spec: &CreateSpec<'_>) -> Result<Option<ImageInfo>> {
-    match spec.new.source {
-        None => settle_and_find(pool, &spec.new.object),
-        Some(_) => find_by_own_name(pool, &spec.new.object),
-    }
+    let Some(info) = pool.info(ImageRef::Name(&spec.new.object))? else { return Ok(None) };
+    let may_be_renamed =
+        spec.new.source.is_some() || is_large(&info) || info.snapshots > 0 || info.parent.is_some();
+    if may_be_renamed || pool.options()?.trashes_removed { settle(pool, info) } else { Ok(Some(info)) }
 }
 
 /// The image of a name that was just taken. An image that another controller is making or renaming has its
@@ -114,7 +124,7 @@ pub(crate) fn answer_from(
     info: ImageInfo,
 ) -> Result<ImageWithRecord> {
     let new = spec.new;
-    let mut found = with_record_in_making(pool, &spec.key(), info)?;
+    let mut found = with_record_in_making(pool, info)?;
     let info = &found.info;
     match &found.record {
         Some(present) => {

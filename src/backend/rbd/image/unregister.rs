@@ -3,7 +3,6 @@
 //! The claim is read before the image is removed, so the claim of a later volume of the same name is never
 //! removed.
 
-use crate::backend::RecordDeletion;
 use crate::backend::ceph::PoolRef;
 use crate::backend::ceph::claim::Claim;
 use crate::backend::rbd::context::Pool;
@@ -42,14 +41,7 @@ impl<'a> Registered<'a> {
 
     /// Gives the name back. If the image lost its name before it was removed, another controller may have
     /// made another image of the name since, or be about to.
-    pub fn give_back(
-        &self,
-        pool: &Pool<'_>,
-        id: &VolumeId,
-        had_its_name: bool,
-        record_deletion: RecordDeletion<'_>,
-    ) -> Result<()> {
-        record_deletion()?;
+    pub fn give_back(&self, pool: &Pool<'_>, id: &VolumeId, had_its_name: bool) -> Result<()> {
         let name = pool.context.volume_name(pool.call, &self.registry, self.key);
         match had_its_name {
             // A controller that claims the name for the same pool shares the claim at once.

@@ -23,7 +23,7 @@ pub(super) fn destination(pool: &Pool<'_>, id: &VolumeId) -> Result<VolumeId> {
         return Err(not_copied(id, &format!("to {:?} yet", peer.site)));
     }
     let cluster = pool.at.access.cluster.peers.get(&peer.site).unwrap_or(&peer.site).clone();
-    let record = with_record(pool, &pool.context.key_of(id), info)?.record;
+    let record = with_record(pool, info)?.record;
     let incarnation = id.incarnation.as_ref().and(record).and_then(|record| record.first_id);
     Ok(VolumeId { place: Place { cluster, ..id.place.clone() }, object: id.object.clone(), incarnation })
 }

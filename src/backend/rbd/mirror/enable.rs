@@ -14,9 +14,7 @@ use crate::backend::rbd::image::retained_checks::check_parent_later;
 use crate::backend::rbd::image::watchers::refuse_watched;
 use crate::backend::rbd::mirror::users::{published, while_unpublished};
 use crate::backend::rbd::names::{RECORD_KEY, REPLICATION_KEY};
-use crate::backend::rbd::tool::{
-    ImageInfo, ImageRef, MirrorPool, MirrorScope, MirrorState, Mirroring, Parent,
-};
+use crate::backend::rbd::tool::{ImageInfo, ImageRef, MirrorScope, MirrorState, Mirroring, Parent};
 use crate::backend::{MirroringMode, ReplicationTerms, Schedule};
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
@@ -90,15 +88,14 @@ fn refuse_unmirrored(pool: &Pool<'_>) -> Result<()> {
         return Ok(());
     }
     let (name, spec) = (&pool.at.pool, pool.at.spec());
-    let MirrorPool { scope, peers } = pool.mirror_pool()?;
-    let trouble = match scope {
+    let trouble = match pool.mirror_pool()? {
         MirrorScope::Nothing => {
             format!("is not mirrored: `rbd mirror pool enable {spec} image` enables it, here and at the peer")
         }
         MirrorScope::Pool => format!(
             "is mirrored as a whole, and not image by image: `rbd mirror pool enable {spec} image` changes that"
         ),
-        MirrorScope::Images if peers.is_empty() => format!(
+        MirrorScope::Alone => format!(
             "has no peer that it is copied to: `rbd mirror pool peer bootstrap create {name}` here, and `rbd mirror \
              pool peer bootstrap import` at the peer, make one"
         ),
@@ -204,11 +201,11 @@ fn keep(
     terms: &ReplicationTerms,
     kept: Option<Schedule>,
 ) -> Result<()> {
-    let found = with_record(pool, &pool.context.key_of(id), info.clone())?;
+    let found = with_record(pool, info.clone())?;
     if let Some(mut record) = found.record.filter(|record| record.first_id.is_none()) {
         record.first_id = Some(info.id.clone());
         pool.set_metadata(&info.name, RECORD_KEY, &record.text()?)?;
-        pool.memory().records.remember(&pool.context.key_of(id), &info.id, &record);
+        pool.memory().records.remember(&pool.key_of(&id.object), &info.id, &record);
     }
     if kept != terms.schedule {
         let text = Terms::new(terms.schedule.as_ref()).text()?;

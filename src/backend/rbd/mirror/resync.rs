@@ -33,7 +33,7 @@ pub(super) fn resync(pool: &Pool<'_>, id: &VolumeId, force: bool) -> Result<bool
     begin(pool, &info)?;
     let Some(status) = pool.mirror_status(&info.name)? else { return Ok(false) };
     if is_wished(pool, &info)? {
-        pool.memory().resyncs.0.remember(pool.context.key_of(id), ());
+        pool.memory().resyncs.0.remember(pool.key_of(&id.object), ());
         return ensure_source(id, &status).map(|()| false);
     }
     if status.own.replay == Replay::Error {
@@ -92,7 +92,7 @@ fn ask(pool: &Pool<'_>, id: &VolumeId, info: &ImageInfo, status: &MirrorStatus, 
     // Readers would go on with an image that no longer exists.
     refuse_published(pool, id, info, "copied anew")?;
     // Another call's wish may have replaced the image since it was looked at.
-    pool.memory().resyncs.0.remember(pool.context.key_of(id), ());
+    pool.memory().resyncs.0.remember(pool.key_of(&id.object), ());
     if existing_volume(pool, id)?.id != info.id {
         return Ok(false);
     }

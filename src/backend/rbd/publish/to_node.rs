@@ -63,20 +63,20 @@ pub(super) fn publish(
     let is_refused = outcome.as_ref().is_err_and(|error| error.kind() == Kind::Unauthenticated);
     if !pool.at.access.is_own() && !is_refused {
         // Even after a failed attempt: it may have left a lock.
-        pool.memory().published_with.remember(pool.context.key_of(id), secrets.clone());
+        pool.memory().published_with.remember(pool.key_of(&id.object), secrets.clone());
     }
-    PublishContext::new(with_record(pool, &pool.context.key_of(id), outcome?)?, &attempt.wanted)
+    PublishContext::new(with_record(pool, outcome?)?, &attempt.wanted)
 }
 
 /// The id of the volume's image. The id may be a remembered one; it is checked once the lock is held.
 fn image_id(pool: &Pool<'_>, id: &VolumeId) -> Result<String> {
     match &id.incarnation {
-        Some(image) if pool.memory().records.get(&pool.context.key_of(id), image).is_some() => {
+        Some(image) if pool.memory().records.get(&pool.key_of(&id.object), image).is_some() => {
             Ok(image.clone())
         }
         _ => {
             let info = existing_volume(pool, id)?;
-            Ok(with_record(pool, &pool.context.key_of(id), info)?.info.id)
+            Ok(with_record(pool, info)?.info.id)
         }
     }
 }
@@ -186,7 +186,7 @@ impl Attempt<'_> {
                 {
                     self.release(stage)?;
                 }
-                pool.memory().records.forget(&pool.context.key_of(id));
+                pool.memory().records.forget(&pool.key_of(&id.object));
                 existing_volume(pool, id)?;
                 Err(Error::unavailable(format!("volume {id} was replaced during this call: try again")))
             }

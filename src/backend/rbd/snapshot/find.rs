@@ -31,10 +31,9 @@ pub(crate) fn find(pool: &Pool<'_>, id: &SnapshotId) -> Result<Option<Snapshot>>
 /// From where volumes made of a snapshot of this volume can be reached: from where the volume can be. As in a
 /// list of volumes, the record is read only where topology has chosen the pool.
 pub(crate) fn topology(pool: &Pool<'_>, source: &VolumeId, image: &str) -> Result<Vec<Map>> {
-    let key = pool.context.key_of(source);
     let record = match ids::registration(&source.object) {
-        None => pool.memory().records.get(&key, image),
-        Some(_) => with_readable_record(pool, &key, unknown(&source.object, image))?.record,
+        None => pool.memory().records.get(&pool.key_of(&source.object), image),
+        Some(_) => with_readable_record(pool, unknown(&source.object, image))?.record,
     };
     let placed = record.and_then(|record| record.placed);
     Ok(placed.map(|placed| placed.domains.accessible(pool.plugin())).unwrap_or_default())

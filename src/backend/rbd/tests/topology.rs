@@ -7,7 +7,7 @@ use crate::backend::rbd::tool::*;
 use crate::backend::{Deleted, Page, SnapshotFilter};
 use crate::csi::TopologyRequirement;
 use crate::error::Kind;
-use crate::ids::registered_object;
+use crate::ids::{registered, volume_object};
 
 /// The pools, with the zone that each is in.
 const POOLS: [(&str, &str); 3] = [("one", "1"), ("two", "2"), ("three", "3")];
@@ -31,7 +31,7 @@ fn segments(zone: &str) -> Map {
 pub(super) fn wanted_in(name: &str, preferred: &[&str], requisite: &[&str]) -> NewVolume {
     let all = |zones: &[&str]| zones.iter().map(|zone| segments(zone)).collect();
     let topology = Some(TopologyRequirement { preferred: all(preferred), requisite: all(requisite) });
-    let object = registered_object("default", name, "rbd");
+    let object = registered(&volume_object("default", name), "rbd");
     NewVolume { object, topology, ..wanted(name, GIB, None) }
 }
 

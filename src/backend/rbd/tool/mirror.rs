@@ -41,22 +41,15 @@ impl Mirroring {
     }
 }
 
-/// How a pool, or a namespace of it, is mirrored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MirrorPool {
-    /// Which of its images are mirrored.
-    pub scope: MirrorScope,
-    /// The sites that it is mirrored to, by their names.
-    pub peers: Vec<String>,
-}
-
-/// Which images of a pool are mirrored.
+/// Which images of a pool, or of a namespace of it, are mirrored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MirrorScope {
     /// Nothing.
     Nothing,
     /// Images that an operator or cephlet chose.
     Images,
+    /// The same, but the pool has no peer that they are copied to.
+    Alone,
     /// All images with a journal; single images cannot be chosen.
     Pool,
 }
@@ -170,8 +163,8 @@ pub enum Promoted {
 
 /// Mirrored images.
 pub trait MirrorTool {
-    /// How a pool is mirrored.
-    fn mirror_pool(&self) -> Result<MirrorPool>;
+    /// Which images of a pool are mirrored.
+    fn mirror_pool(&self) -> Result<MirrorScope>;
 
     /// The daemons of rbd-mirror, of this cluster and of its peers, that are clients of a pool, as
     /// `client.4711`.

@@ -22,8 +22,8 @@ use crate::dispatch::Call;
 use crate::error::Result;
 
 pub use self::mirror::{
-    MirrorPool, MirrorScope, MirrorSnapshot, MirrorSnapshotKind, MirrorState, MirrorStatus, MirrorTool,
-    Mirroring, Progress, Promoted, Replay, SiteStatus,
+    MirrorScope, MirrorSnapshot, MirrorSnapshotKind, MirrorState, MirrorStatus, MirrorTool, Mirroring,
+    Progress, Promoted, Replay, SiteStatus,
 };
 pub use self::types::{
     Changed, DEFAULT_OBJECT_SIZE, EXCLUSIVE_LOCK, FEATURES, ImageInfo, ImageRef, Layout, Limits, ListedImage,

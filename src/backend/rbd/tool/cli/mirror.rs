@@ -9,7 +9,7 @@ use super::output::{SnapOutput, read};
 use crate::backend::MirroringMode;
 use crate::backend::ceph::objects::{ABSENT, Rados, says};
 use crate::backend::ceph::{Failure, PoolRef};
-use crate::backend::rbd::tool::{ImageRef, MirrorPool, MirrorSnapshot, MirrorStatus, MirrorTool, Promoted};
+use crate::backend::rbd::tool::{ImageRef, MirrorScope, MirrorSnapshot, MirrorStatus, MirrorTool, Promoted};
 use crate::backend::replication::Schedule;
 use crate::error::{Error, Kind, Result};
 use crate::exec::{Class, Cmd};
@@ -23,11 +23,11 @@ const WATCHED_BY_DAEMONS: &str = "rbd_mirroring";
 
 impl MirrorTool for PoolCommands<'_> {
     /// `rbd mirror pool info`, without `--all`, which would show keys.
-    fn mirror_pool(&self) -> Result<MirrorPool> {
+    fn mirror_pool(&self) -> Result<MirrorScope> {
         let cmd = self.rbd(Class::Question, &["mirror", "pool", "info", "--format=json"]);
         let output = self.run(cmd);
         let output = output.map_err(|failure| self.error(failure, "ask how the pool is mirrored"))?;
-        read::<PoolOutput>("rbd mirror pool info", &output.stdout).map(MirrorPool::from)
+        read::<PoolOutput>("rbd mirror pool info", &output.stdout).map(MirrorScope::from)
     }
 
     /// `rados listwatchers`. It shows no names of clients, but ids, which are never used again.

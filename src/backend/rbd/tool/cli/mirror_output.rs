@@ -4,8 +4,9 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
-use crate::backend::rbd::tool::{MirrorPool, MirrorScope, MirrorStatus, Progress, Replay, SiteStatus};
+use crate::backend::rbd::tool::{MirrorScope, MirrorStatus, Progress, Replay, SiteStatus};
 use crate::backend::replication::Schedule;
 use crate::clock::timestamp;
 
@@ -14,23 +15,17 @@ use crate::clock::timestamp;
 pub(super) struct PoolOutput {
     mode: String,
     #[serde(default)]
-    peers: Vec<PeerOutput>,
+    peers: Vec<IgnoredAny>,
 }
 
-#[derive(Deserialize)]
-struct PeerOutput {
-    #[serde(default)]
-    site_name: String,
-}
-
-impl From<PoolOutput> for MirrorPool {
+impl From<PoolOutput> for MirrorScope {
     fn from(output: PoolOutput) -> Self {
-        let scope = match output.mode.as_str() {
-            "image" => MirrorScope::Images,
-            "pool" => MirrorScope::Pool,
-            _ => MirrorScope::Nothing,
-        };
-        Self { scope, peers: output.peers.into_iter().map(|peer| peer.site_name).collect() }
+        match output.mode.as_str() {
+            "image" if output.peers.is_empty() => Self::Alone,
+            "image" => Self::Images,
+            "pool" => Self::Pool,
+            _ => Self::Nothing,
+        }
     }
 }
 

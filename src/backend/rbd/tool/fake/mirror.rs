@@ -10,8 +10,8 @@ use crate::backend::MirroringMode;
 use crate::backend::ceph::PoolRef;
 use crate::backend::rbd::tool::types::NON_PRIMARY;
 use crate::backend::rbd::tool::{
-    ImageRef, MirrorPool, MirrorScope, MirrorSnapshot, MirrorSnapshotKind as Kind, MirrorState, MirrorStatus,
-    MirrorTool, Mirroring, Promoted,
+    ImageRef, MirrorScope, MirrorSnapshot, MirrorSnapshotKind as Kind, MirrorState, MirrorStatus, MirrorTool,
+    Mirroring, Promoted,
 };
 use crate::backend::replication::Schedule;
 use crate::error::{Error, Result};
@@ -19,8 +19,8 @@ use crate::error::{Error, Result};
 impl FakeCluster {
     /// Sets how all pools are mirrored from now on.
     pub fn set_mirror_pool(&self, scope: MirrorScope, peers: &[&str]) {
-        let peers = peers.iter().map(ToString::to_string).collect();
-        self.0.lock().state.mirror.pool = MirrorPool { scope, peers };
+        let is_alone = scope == MirrorScope::Images && peers.is_empty();
+        self.0.lock().state.mirror.pool = if is_alone { MirrorScope::Alone } else { scope };
     }
 
     /// Sets how an image is mirrored by snapshots from now on.
@@ -95,8 +95,8 @@ impl FakeCluster {
 }
 
 impl MirrorTool for FakePool {
-    fn mirror_pool(&self) -> Result<MirrorPool> {
-        self.ask("mirror_pool".to_string(), |state| state.mirror.pool.clone())
+    fn mirror_pool(&self) -> Result<MirrorScope> {
+        self.ask("mirror_pool".to_string(), |state| state.mirror.pool)
     }
 
     fn mirror_daemons(&self) -> Result<BTreeSet<String>> {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::backend::rbd::tool::{MirrorPool, MirrorScope, MirrorSnapshot, MirrorStatus, Mirroring};
+use crate::backend::rbd::tool::{MirrorScope, MirrorSnapshot, MirrorStatus, Mirroring};
 use crate::backend::replication::Schedule;
 
 /// The part of mirroring that belongs to no image.
 pub(super) struct MirrorSetup {
-    pub(super) pool: MirrorPool,
+    pub(super) pool: MirrorScope,
     pub(super) daemons: BTreeSet<String>,
     /// Images that a daemon before this one is promoting by force.
     pub(super) promotions: BTreeSet<String>,
@@ -15,7 +15,7 @@ pub(super) struct MirrorSetup {
 
 impl Default for MirrorSetup {
     fn default() -> Self {
-        let pool = MirrorPool { scope: MirrorScope::Nothing, peers: Vec::new() };
+        let pool = MirrorScope::Nothing;
         Self { pool, daemons: BTreeSet::new(), promotions: BTreeSet::new() }
     }
 }
