@@ -47,7 +47,7 @@ troubles! {
     PLACE_REFUSED "PlaceRefused" "the volumes there are not listed, and may not be made or deleted" "give the user the rights that cephlet-rbd(7) or cephlet-cephfs(7) lists (ceph auth caps), or take {} out of the configuration",
     FENCE_STAYS "FenceStays" "no host with this address can use the cluster, for years" "when it uses no volume any more: ceph osd blocklist rm {}",
     DELETION_PENDING "DeletionPending" "its space stays in use" "set its cluster up here again, then: systemctl reload cephlet",
-    COPY_LEFT "CopyLeft" "the space of an unfinished copy" "cephlet doctor --fix CopyLeft:{}",
+    COPY_LEFT "CopyLeft" "the space of what is left of a copy" "cephlet doctor --fix CopyLeft:{}",
     DELETED_STAYS "DeletedStays" "the space of a deleted volume" "cephlet doctor --fix DeletedStays:{}",
     ENTRY_UNREADABLE "EntryUnreadable" "its volume is neither listed nor deleted, and deleted snapshots of its file system stay" "install the release of cephlet that wrote {}, or a later one, here",
     DEVICE_UNKNOWN "DeviceUnknown" "its volume cannot be deleted, and may be written without cephlet" "end its use, then detach it",

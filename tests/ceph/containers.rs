@@ -8,6 +8,7 @@ use std::process::Stdio;
 
 use cephlet::proto::csi_v1 as wire;
 
+use crate::controllers::settle;
 use crate::support::machine::{exists, is_mounted, limited, run, run_within, text};
 use crate::support::requests::*;
 use crate::support::{Client, LONG_PATIENCE, MIB, PATIENCE, await_that, cluster};
@@ -189,7 +190,7 @@ fn of_ceph(backend: &str, users: [&str; 2], capability: wire::VolumeCapability) 
     assert_eq!(fs::read_dir("/sys/bus/rbd/devices").expect("the driver").count(), 0);
     let taken = controller.client.controller_unpublish_volume(&unpublish_from(&volume.id, &node));
     taken.expect("take it back");
-    controller.client.delete_volume(&delete(&volume.id)).expect("delete");
+    settle(|| controller.client.delete_volume(&delete(&volume.id)));
     podman(&["rm", "--force", controller.name]);
 }
 

@@ -7,6 +7,8 @@
     index GROUP     prints the keys of the entries of a group, with their states
     halves GROUP    prints the volumes whose subvolumes a manager has made only in part
     lose GROUP      takes pending clones from the manager's list, as one does that dies in `snapshot clone`
+    hold GROUP      lets the manager keep all snapshots of a group, as one does that died when it ended a clone of each
+    free GROUP      lets it keep none for clones that are not in its list any more; prints how many there were
     claims GROUP    prints the objects by which names are claimed for subvolumes of the group
 """
 import hashlib, json, os, stat, sys
@@ -115,16 +117,50 @@ def lose(group):
     lost = [one for one, target in targets.items() if target.startswith(f"/volumes/{group}/".encode())]
     for one in lost:
         tree.unlink(queue + one)
-    for subvolume in entries(tree, f"/volumes/{group}".encode()):
-        path = b"/volumes/%s/%s/.meta" % (group.encode(), subvolume)
-        file = tree.open(path, "r")
-        kept = [line for line in tree.read(file, 0, 1 << 20).splitlines(True) if not line.startswith(tuple(lost))]
-        tree.close(file)
-        file = tree.open(path, os.O_WRONLY | os.O_TRUNC, 0o600)
-        tree.write(file, b"".join(kept), 0)
-        tree.close(file)
+    for path, content in metadata(tree, group):
+        kept = [line for line in content.splitlines(True) if not line.startswith(tuple(lost))]
+        write(tree, path + b"/.meta", b"".join(kept))
     tree.shutdown()
     print(len(lost))
+
+
+def metadata(tree, group):
+    for subvolume in entries(tree, f"/volumes/{group}".encode()):
+        path = b"/volumes/%s/%s" % (group.encode(), subvolume)
+        file = tree.open(path + b"/.meta", "r")
+        yield path, tree.read(file, 0, 1 << 20)
+        tree.close(file)
+
+
+def write(tree, path, content):
+    file = tree.open(path, os.O_WRONLY | os.O_TRUNC, 0o600)
+    tree.write(file, content, 0)
+    tree.close(file)
+
+
+def hold(group):
+    tree = mounted()
+    for path, content in metadata(tree, group):
+        held = b"".join(b"00000000-0000-0000-0000-%012d = %s\n" % pair for pair in enumerate(entries(tree, path + b"/.snap")))
+        if held:
+            write(tree, path + b"/.meta", content + b"\n[clone snaps]\n" + held)
+    tree.shutdown()
+
+
+def free(group):
+    tree, count = mounted(), 0
+    listed = entries(tree, b"/volumes/_index/clone")
+    for path, content in metadata(tree, group):
+        lines, section = [], b""
+        for line in content.splitlines(True):
+            section = line.strip() if line.startswith(b"[") else section
+            if section == b"[clone snaps]" and b" = " in line and line.split(b" = ")[0] not in listed:
+                count += 1
+            else:
+                lines.append(line)
+        write(tree, path + b"/.meta", b"".join(lines))
+    tree.shutdown()
+    print(count)
 
 
 def remove(path):
@@ -157,7 +193,8 @@ def claims(group):
                 print(name)
 
 
-act = {"fill": fill, "sum": checksum, "remove": remove, "age": age, "index": list_entries, "halves": halves, "lose": lose, "claims": claims}
+act = {"fill": fill, "sum": checksum, "remove": remove, "age": age, "index": list_entries, "halves": halves, "lose": lose,
+       "hold": hold, "free": free, "claims": claims}
 act[sys.argv[1]](sys.argv[2])
 sys.stdout.flush()
 # The threads of librados go on. They crash if its destructors run first.

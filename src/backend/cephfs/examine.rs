@@ -1,5 +1,5 @@
 //! What `cephlet doctor` finds in file systems: an index or entries that cannot be read, deletions that do
-//! not end, and copies that their manager has lost.
+//! not end, copies that their manager has lost, and snapshots that it keeps for copies that have ended.
 
 use std::sync::Arc;
 
@@ -45,11 +45,39 @@ fn in_index(context: &Arc<Context>, root: &Fs<'_>, place: &str) -> Result<Vec<Fi
                 format!("the manager died when it began the copy {object}, and no command removes it");
             let lost = Finding::new(&COPY_LEFT, subject, meaning);
             found.push(lost.mended_by(copy::how_to_remove_lost(&fs, &object)));
+        } else if let Some(of) = snapshot_left(&fs, &object, &entry)
+            && fs.subvolumes().is_held_by_ended_clone(&of)?
+        {
+            let meaning = format!(
+                "the manager died when it ended a copy of snapshot {} of {}, and never removes that snapshot",
+                of.snapshot, of.subvolume
+            );
+            let held = Finding::new(&COPY_LEFT, subject, meaning);
+            found.push(held.mended_by(copy::how_to_free(&fs, &of)));
         } else if entry.state == State::Deleted && is_overdue(&fs, &object, &entry)? {
             found.push(deleted_stays(context, &fs, subject, object));
         }
     }
     Ok(found)
+}
+
+/// The snapshot that an entry says is to be removed: a deleted one, or that of a copy that has ended, for
+/// long enough that the manager must have noted the end.
+fn snapshot_left(fs: &Fs<'_>, object: &str, entry: &Entry) -> Option<SnapshotPath> {
+    if entry.state == State::Making || entry.age() < fs.context.timing.lost_copy {
+        return None;
+    }
+    match object.split_once('@') {
+        Some((subvolume, taken)) => {
+            (entry.state == State::Deleted).then(|| snapshot_path(fs, subvolume, taken))
+        }
+        None => entry.copy_of.clone(),
+    }
+}
+
+fn snapshot_path(fs: &Fs<'_>, subvolume: &str, snapshot: &str) -> SnapshotPath {
+    let [subvolume, snapshot] = [subvolume, snapshot].map(str::to_string);
+    SnapshotPath { group: fs.place.namespace.clone(), subvolume, snapshot }
 }
 
 /// Only an operator can tell what it is the entry of: a volume that shares a snapshot is lost without it.
@@ -86,8 +114,7 @@ fn is_being_copied(fs: &Fs<'_>, object: &str) -> Result<bool> {
 
 /// Whether a volume shares the snapshot, or is being copied from it.
 fn is_needed(fs: &Fs<'_>, subvolume: &str, snapshot: &str) -> Result<bool> {
-    let (group, of) = (fs.place.namespace.clone(), (subvolume.to_string(), snapshot.to_string()));
-    let this = SnapshotPath { group, subvolume: of.0, snapshot: of.1 };
+    let this = snapshot_path(fs, subvolume, snapshot);
     fs.index().has(|entry| [&entry.shares, &entry.copy_of].into_iter().flatten().any(|of| *of == this))
 }
 

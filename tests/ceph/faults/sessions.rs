@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::killer::{FORGOTTEN, forget_the_dead};
+use super::killer::{CRASHED, FORGOTTEN, forget_the_dead};
 use crate::support::client::Answer;
 use crate::support::dice::Dice;
 use crate::support::machine::Checksum;
@@ -19,8 +19,6 @@ use crate::support::{Client, Code, Corner, Daemon, Group, LONG_PATIENCE, MIB, Pl
 
 /// How many volumes live at once.
 const VOLUMES: usize = 24;
-/// What is said of a tool that Ceph's libraries have aborted: version 16.2 does at times, on a busy machine.
-const CRASHED: &str = "signal 6 ended";
 /// How often one daemon loses its session. After more within a minute it starts no other for a while.
 const KILLS_OF_A_DAEMON: usize = 4;
 /// The steps of a life, in their order.

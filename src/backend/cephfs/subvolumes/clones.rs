@@ -86,12 +86,24 @@ impl Subvolumes<'_> {
     /// that dies in `snapshot clone` may leave a clone that is not in the list of its successor. It stays
     /// pending for ever: it can be neither cancelled nor removed.
     pub fn is_queued(&self, name: &str, of: &SnapshotPath) -> Result<Option<bool>> {
+        self.queue(of).map(|queue| queue.has(name))
+    }
+
+    /// Whether the manager counts clones of a snapshot that have ended, and so never removes it. A manager
+    /// takes a clone that has ended from its list, and then notes at the source that nothing is cloned from
+    /// the snapshot (`detach_snapshot` in subvolume_v1.py); it may die in between. Managers before 16.2.11 do
+    /// not tell.
+    pub fn is_held_by_ended_clone(&self, of: &SnapshotPath) -> Result<bool> {
+        self.queue(of).map(|queue| queue.orphan_clones_count > 0)
+    }
+
+    fn queue(&self, of: &SnapshotPath) -> Result<Queue> {
         let source = Subvolumes { group: &of.group, ..*self };
         let snapshot = [snap_name(&of.snapshot)];
         match source.of_one(Class::Question, "fs subvolume snapshot info", &of.subvolume, snapshot) {
-            Ok(printed) => Ok(read::<Queue>("ceph fs subvolume snapshot info", &printed)?.has(name)),
-            Err(failure) if is_absent(&failure) => Ok(Some(false)),
-            Err(failure) => Err(self.error(failure, "look for copies to", name)),
+            Ok(printed) => read("ceph fs subvolume snapshot info", &printed),
+            Err(failure) if is_absent(&failure) => Ok(Queue::default()),
+            Err(failure) => Err(source.error(failure, "look for copies of a snapshot of", &of.subvolume)),
         }
     }
 
@@ -102,13 +114,15 @@ impl Subvolumes<'_> {
 }
 
 /// `ceph fs subvolume snapshot info`
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Queue {
     #[serde(default)]
     has_pending_clones: String,
     /// Not shown by managers before 16.2.11.
     #[serde(default)]
     pending_clones: Option<Vec<Queued>>,
+    #[serde(default)]
+    orphan_clones_count: u64,
 }
 
 #[derive(Deserialize)]

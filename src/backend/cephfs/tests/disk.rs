@@ -19,6 +19,8 @@ pub(super) struct Disk {
     pub looks_left: usize,
     /// The manager died when it began this clone.
     pub is_lost: bool,
+    /// The manager died when it ended a clone of its snapshots, which it keeps.
+    pub is_held: bool,
     /// It is of an old form: it was made by hand, or its manager died before it wrote what it is.
     pub is_old: bool,
 }
@@ -64,7 +66,12 @@ impl Disk {
                 self.snapshots.insert(snapshot.to_string());
                 Ok(Value::Null)
             }
-            "fs subvolume snapshot info" if self.snapshots.contains(snapshot) => Ok(json!({})),
+            "fs subvolume snapshot info" if self.snapshots.contains(snapshot) => {
+                Ok(json!({"has_pending_clones": "no", "orphan_clones_count": u64::from(self.is_held)}))
+            }
+            "fs subvolume snapshot rm" if self.is_held && self.snapshots.contains(snapshot) => {
+                Err((libc::EAGAIN, format!("Error EAGAIN: snapshot '{snapshot}' has pending clones")))
+            }
             "fs subvolume snapshot rm" if self.snapshots.remove(snapshot) => Ok(Value::Null),
             "fs subvolume snapshot info" | "fs subvolume snapshot rm" => absent("snapshot"),
             "fs subvolume snapshot ls" => {

@@ -1,16 +1,16 @@
 //! Deletions that do not end, and entries that cannot be read.
 
-use super::copies::{drop_snapshot, make};
+use super::copies::{copy_of, drop_snapshot, make, take};
 use super::shares::{sharing, with_snapshot};
 use super::*;
-use crate::backend::Finding;
 use crate::backend::ceph::objects::IndexTool;
 use crate::backend::cephfs::examine::examine;
+use crate::backend::{Finding, Origin};
 
 /// A controller that has swept since.
 fn later(cluster: &FakeFs) -> Arc<Context> {
     let mut ours = controller(cluster, TWO);
-    ours.timing.sweep_interval = Duration::ZERO;
+    (ours.timing.sweep_interval, ours.timing.lost_copy) = (Duration::ZERO, Duration::ZERO);
     Arc::new(ours)
 }
 
@@ -53,6 +53,34 @@ fn what_is_deleted_and_still_needed_is_not_found() {
     assert!(found(&ours, "DeletedStays").is_empty());
     delete(&ours, &shared).unwrap();
     assert_eq!((cluster.subvolumes(), cluster.rest()), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn snapshots_that_the_manager_keeps_for_ended_copies_are_found() {
+    let cluster = FakeFs::default();
+    let ours = later(&cluster);
+    let source = create(&ours, "source", 8).unwrap().id;
+    let taken = take(&ours, &source, "s").unwrap().id;
+    cluster.hold_snapshots(true);
+    let copy = make(&ours, &copy_of("copy", Origin::Volume(source.clone()))).unwrap().id;
+    let names = || found(&ours, "CopyLeft").into_iter().map(|it| it.name).collect::<Vec<_>>();
+    let of_copy = format!("CopyLeft:main/cephfs/csi/{}", copy.object);
+    assert!(names() == [&*of_copy], "the other snapshot is not deleted: {:?}", names());
+    drop_snapshot(&ours, &taken).unwrap();
+    delete(&ours, &copy).unwrap();
+    delete(&ours, &source).unwrap();
+    sweep_all(&ours);
+    let of_snapshot = format!("CopyLeft:main/cephfs/csi/{}@csi-snap-", source.object);
+    let told = found(&ours, "CopyLeft");
+    assert!(told[0].name == of_copy && told[1].name.starts_with(&of_snapshot), "{:?}", names());
+    for finding in told {
+        let part = format!("in /volumes/csi/{}/.meta remove", source.object);
+        assert!(finding.mend.contains(&part) && finding.remedy.is_none(), "{}", finding.mend);
+    }
+    cluster.hold_snapshots(false);
+    sweep_all(&ours);
+    assert_eq!((cluster.subvolumes(), cluster.rest()), (Vec::new(), Vec::new()));
+    assert_eq!(cluster.snapshots(), [""; 0]);
 }
 
 #[test]

@@ -183,6 +183,11 @@ impl FakeFs {
         self.0.lock().subvolumes.get(&format!("csi/{name}")).is_some_and(|disk| disk.is_old)
     }
 
+    /// Lets the manager keep the snapshots of all subvolumes for clones that have ended.
+    pub fn hold_snapshots(&self, are_held: bool) {
+        self.0.lock().subvolumes.values_mut().for_each(|disk| disk.is_held = are_held);
+    }
+
     /// Removes by hand what a manager has lost.
     pub fn remove_lost(&self) {
         self.0.lock().subvolumes.retain(|_, disk| !disk.is_lost);

@@ -235,8 +235,23 @@ pub(crate) fn is_lost(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<bool> 
 
 /// How an operator removes a lost copy: no command does.
 pub(crate) fn how_to_remove_lost(fs: &Fs<'_>, object: &str) -> String {
-    let group = if fs.place.namespace.is_empty() { "_nogroup" } else { &fs.place.namespace };
-    format!("mount file system {:?} and remove its directory /volumes/{group}/{object}", fs.place.pool)
+    let directory = directory(&fs.place.namespace, object);
+    format!("mount file system {:?} and remove its directory {directory}", fs.place.pool)
+}
+
+/// How an operator frees a snapshot that the manager keeps for a copy that has ended: no command does.
+pub(crate) fn how_to_free(fs: &Fs<'_>, of: &SnapshotPath) -> String {
+    format!(
+        "mount file system {:?}, and in {}/.meta remove the lines of the section [clone snaps] that end with \"= {}\": \
+         the next sweep removes the snapshot, if it was deleted",
+        fs.place.pool,
+        directory(&of.group, &of.subvolume),
+        of.snapshot
+    )
+}
+
+fn directory(group: &str, subvolume: &str) -> String {
+    format!("/volumes/{}/{subvolume}", if group.is_empty() { "_nogroup" } else { group })
 }
 
 /// Removes what was made for a copy only, once the copy is a volume: its entry says so until then.
