@@ -71,7 +71,7 @@ impl Layout {
         self.runtime.join("mounts")
     }
 
-    /// The directory of locks held by commands that map images, even after their daemon was killed.
+    /// The file whose byte locks are held by commands that map images, even after their daemon was killed.
     pub fn map_locks(&self) -> PathBuf {
         self.runtime.join("map-locks")
     }
@@ -81,12 +81,13 @@ impl Layout {
         self.runtime.join("session.lock")
     }
 
-    /// The directory of locks of the forced promotions in progress, which outlive the daemon.
+    /// The file with the byte locks of the forced promotions in progress, which outlive the daemon.
     pub fn promotions(&self) -> PathBuf {
         self.runtime.join("promotions")
     }
 
-    /// The directory of locks held by commands that format volumes, even after their daemon was killed.
+    /// The file whose byte locks are held by commands that format volumes, even after their daemon was
+    /// killed.
     pub fn formatting_locks(&self) -> PathBuf {
         self.runtime.join("formatting-locks")
     }

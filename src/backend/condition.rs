@@ -78,6 +78,7 @@ reasons! {
     PoolFull "PoolFull" DEGRADED "the pool with its data is full and takes no more writes: add storage, raise its quota, or delete what is not needed",
     PoolNearlyFull "PoolNearlyFull" DEGRADED "the pool with its data is nearly full: add storage, raise its quota, or delete what is not needed",
     QuotaUsedUp "QuotaUsedUp" DEGRADED "its quota is used up: delete files, or expand it",
+    QuotaNearlyUsedUp "QuotaNearlyUsedUp" DEGRADED "its quota is nearly used up: delete files, or expand it",
     DiskNearlyFull "DiskNearlyFull" DEGRADED "the file system of local volumes is nearly full: free space there, or its next write may fail",
     ReplicationFailed "ReplicationFailed" DEGRADED "its replication has failed: `cephlet replication status` says more",
     MonitorsUnreachable "MonitorsUnreachable" STORAGE_UNREACHABLE "no monitor of a cluster answers this node: see that they run, and that the network lets this node reach them",

@@ -123,8 +123,8 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
         words: &[],
         options: &[flag("wide", "with their IDs")],
         notes: &[
-            "A volume whose name is not known is listed by the name of its object, which stands for the volume, too.\n\
-             What cannot be listed, as its cluster cannot be reached, is said; the exit status is 6 then.",
+            "A volume whose name is not known is listed by the name of its object, which commands accept, too.\n\
+             Clusters that cannot be reached are reported; the exit status is 6 then.",
         ],
         json: VOLUMES,
         action: Action::Ask(volume::list),
@@ -135,8 +135,8 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
         words: &[VOLUME],
         options: &[],
         notes: &[
-            "While something is being done about the volume for a second or more, only that is shown, and how far it \
-                  is: all else may change.\n\
+            "While a call or a job has worked on the volume for a second or more, only that work and its progress \
+                  are shown.\n\
                   JSON then: name or null, id, under_way [] (each as in jobs).",
         ],
         json: VOLUME_HERE,
@@ -282,7 +282,10 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
             .one_of(&["snapshot", "journal"]),
             option("interval", "TIME", "how often a snapshot is copied: 5m, 12h, 1d (default: only at once)"),
             option("start", "TIME", "from which time of the day on: 02:00, 14:00:00-05:00"),
-            flag("flatten", "if it is a clone of what is not replicated, copy what they share first"),
+            flag(
+                "flatten",
+                "if it is a clone of a volume that is not replicated, copy the shared data into it first",
+            ),
             SECRETS,
         ],
         notes: &["Pool and peers have to be set up: see cephlet-replication(7)."],
@@ -298,7 +301,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
             SECRETS,
         ],
         notes: &[
-            "Of the primary it deletes the copy at the other site. A copy goes with its primary's replication.",
+            "On the primary, this deletes the copy at the other site. A copy is removed when the replication of its primary ends.",
         ],
         json: "id",
         action: Action::Ask(replication::disable),
@@ -308,8 +311,8 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
         about: "take a volume over: make the copy here the primary",
         words: &[VOLUME],
         options: &[
-            flag("force", "although the other site has not given it up: it is lost"),
-            flag("accept-loss", "with --force: although more is lost than the newest copy"),
+            flag("force", "although the other site has not demoted the volume: it is lost"),
+            flag("accept-loss", "with --force: also if the newest complete copy cannot be used"),
             SECRETS,
         ],
         notes: &[
@@ -369,7 +372,7 @@ plugin [], controller [], node [] (capabilities by their CSI names)",
         "replication list",
         "list the replicated volumes, with their roles and how they are doing",
         &[],
-        "an array of: id, role (primary, secondary or unknown), and as in replication status",
+        "an array of: id, role (primary, secondary or unknown), and as in replication status; status may be unknown",
         Action::Ask(replication::list),
     ),
     completion::BASH,

@@ -18,14 +18,14 @@ use crate::volume::{Fault, Finding};
 /// `cephlet doctor`.
 pub const DOCTOR: Command = Command {
     name: "doctor",
-    about: "look for what is not as it should be, and show how it is mended",
+    about: "look for faults, and show how to mend each one",
     words: &[],
     options: &[option("fix", "NAME", "mend the finding of this name, and nothing else")],
     notes: &[
         "Without --fix nothing is changed. The exit status is 12 if there is a finding.",
         "It looks at the settings, tools, devices, mounts and volumes of this node, at the journal and, where the
-daemon serves the controller, at the clusters and all volumes. Without a daemon it looks at what keeps one from
-its work, in this environment: run it with the daemon's then.",
+daemon serves the controller, at the clusters and all volumes. If no daemon answers, it checks why one cannot
+start: run it with the daemon's environment then.",
     ],
     json: "an array of: name, meaning, cost, mend",
     action: Action::Ask(ask),

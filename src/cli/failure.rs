@@ -29,7 +29,7 @@ pub const STATUSES: &[(u8, &str)] = &[
         UNREACHABLE,
         "no answer, or for a list only a part: unreachable, or time was up (UNAVAILABLE, DEADLINE_EXCEEDED)",
     ),
-    (7, "storage is full (RESOURCE_EXHAUSTED)"),
+    (7, "no room, or no place that the request allows (RESOURCE_EXHAUSTED)"),
     (8, "another operation is going on: try again (ABORTED)"),
     (9, "this size cannot be had (OUT_OF_RANGE)"),
     (10, "not offered (UNIMPLEMENTED)"),

@@ -93,11 +93,15 @@ pub const fn repeated(name: &'static str, value: &'static str, about: &'static s
 
 /// The options of every command that asks the daemon.
 pub const CLIENT: &[Opt] = &[
-    option("socket", "PATH", "the daemon's socket (default: CSI_ENDPOINT, else /run/cephlet/csi.sock)"),
+    option(
+        "socket",
+        "PATH",
+        "the daemon's socket (default: CSI_ENDPOINT, else csi.sock in CEPHLET_RUNTIME_DIR)",
+    ),
     option(
         "timeout",
         "TIME",
-        "give up after 30, 5m, 1h (default: 30s for config, probe, info, jobs, capacity and plain doctor, else never)",
+        "limit of a call: 30, 5m, 1h (default: 30s for config, probe, info, jobs, capacity and plain doctor, else none)",
     ),
     flag("json", "print JSON, for programs"),
 ];

@@ -18,13 +18,17 @@ const fn variable(name: &'static str, default: &'static str, meaning: &'static s
 
 /// All variables.
 pub const VARIABLES: &[Variable] = &[
-    variable("CSI_ENDPOINT", "", "where to listen: unix:///path.sock"),
-    variable("CEPHLET_NODE_ID", "", "this node (default: the host name)"),
-    variable("CEPHLET_NAME", "org.cephlet.csi", "the plugin's name, as the orchestrator sees it"),
+    variable("CSI_ENDPOINT", "", "where to listen: unix:///path.sock; the daemon has no default"),
+    variable("CEPHLET_NODE_ID", "", "this node, at most 64 bytes (default: the host name)"),
+    variable(
+        "CEPHLET_NAME",
+        "org.cephlet.csi",
+        "the plugin's name, as the orchestrator sees it: a reverse domain name of at most 63 characters",
+    ),
     variable(
         "CEPHLET_INSTANCE",
         "default",
-        "part of every derived name; the same on all controllers of one orchestrator",
+        "part of every derived name, at most 63 characters; the same on all controllers of one orchestrator",
     ),
     variable("CEPHLET_SERVICES", "controller,node", "the services of this daemon"),
     variable(
@@ -46,7 +50,7 @@ pub const VARIABLES: &[Variable] = &[
     variable(
         "CEPHLET_WORKERS",
         "8",
-        "calls that may work at the same time, 4 to 256; beyond that, each cluster may always have one",
+        "calls that may work at the same time, 4 to 256; when all are busy, a cluster without a running call may start one more",
     ),
     variable("CEPHLET_QUEUE", "256", "calls that may wait for a worker, a volume or a cluster, 1 to 65536"),
     variable("CEPHLET_LOCK_SLOTS", "1024", "volumes that can be worked on at once, 16 to 65536"),
@@ -55,7 +59,7 @@ pub const VARIABLES: &[Variable] = &[
     variable(
         "CEPHLET_SESSION",
         "auto",
-        "auto asks Ceph clusters by one resident process where Ceph's Python bindings are there; off starts a process each time",
+        "with auto, Ceph clusters are asked by one resident process where Ceph's Python bindings are installed; with off, by a process each time",
     ),
     variable("CEPHLET_SESSION_IDLE", "60s", "how long that process stays when it is not asked"),
     variable("CEPHLET_TOOLS", "4", "tools that may run at the same time for one cluster, 1 to 64"),
@@ -72,7 +76,7 @@ pub const VARIABLES: &[Variable] = &[
     variable(
         "CEPHLET_FENCE",
         "lost",
-        "lost: shut out the client of a node that has not given a volume back; off: do not",
+        "with lost, the client of a node that has not given a volume back is shut out; with off it is not",
     ),
     variable(
         "CEPHLET_TOOL_PATH",
@@ -86,7 +90,7 @@ pub const VARIABLES: &[Variable] = &[
     variable(
         "CEPHLET_TOPOLOGY",
         "",
-        "this node's labels, the outermost first: region=eu,zone=eu-1, or @FILE with one a line",
+        "this node's labels, the outermost first: region=eu,zone=eu-1, or @FILE with one a line, by its absolute path",
     ),
     variable(
         "CEPHLET_TOPOLOGY_CHANGE",

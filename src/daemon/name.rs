@@ -14,8 +14,8 @@ use crate::journal::{Journal, RealDisk, Table};
 use crate::layout::Layout;
 use crate::node_name::{LOCAL, NodeName};
 
-/// Whether the state belongs to a node: local volumes and mounts do. A controller of RBD alone has neither,
-/// and may have another name at each start.
+/// Whether the state belongs to a node: local volumes and mounts do. A controller without the local backend
+/// has neither, and may have another name at each start.
 fn belongs_to_node(config: &Config) -> bool {
     config.services.node || config.wants(BackendName::Local).unwrap_or(true)
 }

@@ -138,11 +138,13 @@ impl JournalFile {
         (self.end, self.kept.saturating_sub(self.end))
     }
 
-    /// R, if the file is much longer than its content.
-    pub(super) fn rewrite_if_due(&mut self, entries: &Entries) -> Result<(), WriteFailure> {
-        if self.end <= self.rewrite_at {
-            return Ok(());
-        }
+    /// Whether the file is much longer than its content.
+    pub(super) fn is_rewrite_due(&self) -> bool {
+        self.end > self.rewrite_at
+    }
+
+    /// R, where there is room for it.
+    pub(super) fn rewrite(&mut self, entries: &Entries) -> Result<(), WriteFailure> {
         match Self::make(&self.disk, entries) {
             Ok(new) => *self = new,
             Err(WriteFailure::Full(error)) => {

@@ -236,8 +236,13 @@ impl Journal {
         apply(&mut content.entries, changes);
         let Content { entries, notes, .. } = &mut *content;
         apply(entries, notes);
+        if !file.is_rewrite_due() {
+            return Ok(());
+        }
+        // Readers do not wait for the disk: only `file` is locked meanwhile.
+        let entries = entries.clone();
         drop(content);
-        let rewritten = file.rewrite_if_due(&self.content.read().entries);
+        let rewritten = file.rewrite(&entries);
         self.content.write().size = file.size();
         // `content` is unlocked again: a failure is recorded in it.
         rewritten.map_err(|failure| self.failed(failure))

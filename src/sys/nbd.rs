@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -132,14 +132,15 @@ impl Table {
         self.cookie_of(process).is_some_and(|cookie| cookie == device.cookie)
     }
 
-    /// The value after `--cookie` in the arguments of a process.
+    /// The value after `--cookie` in the arguments of a process. Unlike its name, they are read from the
+    /// memory of the process, and that can hang.
     fn cookie_of(&self, process: u32) -> Option<String> {
-        let line = fs::read(self.procfs.join(format!("{process}/cmdline"))).ok()?;
-        let mut arguments = line.split(|byte| *byte == 0);
-        let program = Path::new(std::str::from_utf8(arguments.next()?).ok()?).file_name()?;
-        if program != "rbd-nbd" {
+        let about = self.procfs.join(process.to_string());
+        if fs::read_to_string(about.join("comm")).ok()?.trim_end() != "rbd-nbd" {
             return None;
         }
+        let line = fs::read(about.join("cmdline")).ok()?;
+        let mut arguments = line.split(|byte| *byte == 0);
         arguments.find(|argument| *argument == b"--cookie")?;
         String::from_utf8(arguments.next()?.to_vec()).ok()
     }
@@ -191,6 +192,8 @@ mod tests {
             let directory = self.dir.path().join(format!("proc/{process}"));
             fs::create_dir_all(&directory).unwrap();
             fs::write(directory.join("cmdline"), arguments.join("\0") + "\0").unwrap();
+            let name = arguments[0].rsplit('/').next().unwrap();
+            fs::write(directory.join("comm"), format!("{name}\n")).unwrap();
         }
     }
 

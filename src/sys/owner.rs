@@ -10,6 +10,7 @@ use rustix::fs::{
     fstat, open, openat, openat2,
 };
 use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
 use super::{changing, file};
@@ -99,9 +100,17 @@ pub fn give(root: &Path, owner: &Owner) -> io::Result<()> {
 pub fn share(root: &Path, sharing: Sharing) -> io::Result<()> {
     let directory = open_root(root)?;
     if sharing.recursive {
+        allow_descriptors()?;
         share_below(&directory, sharing.gid)?;
     }
     Ok(share_one(&directory, &fstat(&directory)?, sharing.gid)?)
+}
+
+/// Raises the number of descriptors that this process may have open to what its service manager allows. A
+/// walk keeps three open for each directory above the present one.
+fn allow_descriptors() -> io::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)
 }
 
 fn open_root(root: &Path) -> io::Result<OwnedFd> {

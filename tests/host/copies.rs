@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cephlet::proto::csi_v1 as wire;
 
-use crate::support::machine::{checksum, images};
+use crate::support::machine::{checksum, images, run, text};
 use crate::support::requests::*;
 use crate::support::scratch::poke;
 use crate::support::{Code, Daemon, MIB, Scratch, Setup, TestVolume, refused};
@@ -170,6 +170,12 @@ fn a_volume_in_use_is_copied_in_one_moment_where_blocks_can_be_shared() {
     copy.publish("stage-2", "target-2").expect("publish it");
     assert_eq!(fs::read_to_string(copy.path("target-2/file")).expect("read"), "before");
     copy.retire(&["target-2"], &["stage-2"]);
+    let request = from_snapshot(volume_as("own", 32 * MIB, mount("ext4")), &taken.snapshot_id);
+    let request = wire::CreateVolumeRequest { parameters: map(&[("preallocate", "true")]), ..request };
+    let own = TestVolume::make(&daemon, request);
+    let extents = run("filefrag", &["-v", text(&own.image())]);
+    assert!(!extents.contains("shared"), "a write to a shared block needs another: {extents}");
+    own.retire(&[], &[]);
     volume.retire(&["target"], &["stage"]);
     daemon.assert_node_is_clean();
 }

@@ -149,7 +149,8 @@ def hold(group):
 
 def free(group):
     tree, count = mounted(), 0
-    listed = entries(tree, b"/volumes/_index/clone")
+    # The first clone of a file system makes the list.
+    listed = entries(tree, b"/volumes/_index/clone") if b"_index" in entries(tree, b"/volumes") else []
     for path, content in metadata(tree, group):
         lines, section = [], b""
         for line in content.splitlines(True):

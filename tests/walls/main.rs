@@ -230,7 +230,9 @@ fn comments_fit_into_a_line() {
 ///   that wait for the cluster, and copies that two controllers wait for.
 /// - 36 640: forwarders, layers with one caller, and parts of answers that nothing used, are gone.
 /// - 36 690: snapshots that a manager keeps for copies that have ended are found.
-const BUDGET: usize = 36_690;
+/// - 36 850: what two readings of the backends have found: copies that end while they are looked at, refused
+///   deletions, conditions of quotas and metadata servers, blocks of preallocated copies, failed syncs.
+const BUDGET: usize = 36_850;
 
 #[test]
 fn the_product_stays_within_its_budget() {

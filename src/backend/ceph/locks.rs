@@ -78,7 +78,8 @@ pub struct LockState {
 /// The object that carries a lock, by its purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockTarget<'a> {
-    /// The header of the image of this id: the attachment of a volume. Dies with the image.
+    /// The header of the image of this id: the publications of a volume, its deletion or demotion. Dies with
+    /// the image.
     Header(&'a str),
     /// The same header: the clients of nodes that write to the image. Dies with the image.
     Clients(&'a str),

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::backend::ceph::{Failure, read};
 use crate::backend::cephfs::context::Fs;
@@ -108,32 +109,53 @@ pub(crate) fn is_mounted(fs: &Fs<'_>, clients: &[FsClient]) -> Error {
 /// # Errors
 /// Unavailable: one of them has no metadata server that could say which. Its clients wait for the next one.
 fn ranks(fs: &Fs<'_>) -> Result<Vec<u32>> {
+    let Map { r#in: ranks, info } = map(fs)?;
+    let serves = |rank: u32| info.values().any(|it| it.serves(rank));
+    match ranks.iter().find(|rank| !serves(**rank)) {
+        Some(rank) => Err(no_server(fs, *rank)),
+        None => Ok(ranks),
+    }
+}
+
+/// The rank of the file system whose clients wait, if there is one: it has no active metadata server, or one
+/// from which the monitors have not heard lately.
+pub(crate) fn silent_rank(fs: &Fs<'_>) -> Result<Option<u32>> {
+    let Map { r#in: ranks, info } = map(fs)?;
+    let answers = |rank: u32| info.values().any(|it| it.serves(rank) && it.laggy_since.is_none());
+    Ok(ranks.into_iter().find(|rank| !answers(*rank)))
+}
+
+/// `ceph fs get`
+#[derive(Deserialize)]
+struct Map {
+    r#in: Vec<u32>,
+    info: BTreeMap<String, Server>,
+}
+
+#[derive(Deserialize)]
+struct Server {
+    rank: i64,
+    state: String,
+    #[serde(default)]
+    laggy_since: Option<IgnoredAny>,
+}
+
+impl Server {
+    fn serves(&self, rank: u32) -> bool {
+        self.rank == i64::from(rank) && ANSWERING.contains(&self.state.as_str())
+    }
+}
+
+fn map(fs: &Fs<'_>) -> Result<Map> {
     #[derive(Deserialize)]
     struct Shown {
         mdsmap: Map,
-    }
-    #[derive(Deserialize)]
-    struct Map {
-        r#in: Vec<u32>,
-        info: BTreeMap<String, Server>,
-    }
-    #[derive(Deserialize)]
-    struct Server {
-        rank: i64,
-        state: String,
     }
     let named = vec![("fs_name", fs.place.pool.as_str().into())];
     let printed = ask(&fs.monitors(), Class::Question, "fs get", named).map_err(|failure| {
         failure.into_error(format_args!("look for the metadata servers of {:?}", fs.place.pool))
     })?;
-    let Map { r#in: ranks, info } = read::<Shown>("ceph fs get", &printed)?.mdsmap;
-    let serves = |rank: u32| {
-        info.values().any(|it| it.rank == i64::from(rank) && ANSWERING.contains(&it.state.as_str()))
-    };
-    match ranks.iter().find(|rank| !serves(**rank)) {
-        Some(rank) => Err(no_server(fs, *rank)),
-        None => Ok(ranks),
-    }
+    Ok(read::<Shown>("ceph fs get", &printed)?.mdsmap)
 }
 
 fn no_server(fs: &Fs<'_>, rank: u32) -> Error {

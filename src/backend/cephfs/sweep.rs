@@ -1,5 +1,6 @@
 //! Sweeping up after a crash, at the start and every hour: what the index says is *deleted* is removed, and
-//! what has been *making* for a day. A volume or a snapshot that was removed by hand leaves the index.
+//! what has been *making* for a day without a claim. An entry *making* with a claim becomes *whole*, and a
+//! whole copy loses its transient snapshot. A volume or a snapshot that was removed by hand leaves the index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};

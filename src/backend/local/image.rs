@@ -83,10 +83,21 @@ pub(super) fn allocated(stat: &Metadata) -> u64 {
 
 /// Gives a new image its length, and all its blocks if it is to be preallocated. The free space is checked
 /// after the length, to tell a size that the file system can never have from one that does not fit now.
-pub(super) fn finish(image: &File, path: &Path, size: u64, preallocate: bool, shelf: &Shelf) -> Result<()> {
+///
+/// `shares` says that the image is a copy whose blocks belong to its source, too. If it is to be
+/// preallocated, it gets blocks of its own: a write to a shared block needs another one.
+pub(super) fn finish(
+    (image, path): (&File, &Path),
+    size: u64,
+    (preallocate, shares): (bool, bool),
+    shelf: &Shelf,
+) -> Result<()> {
     let present = allocated(&image.metadata().map_err(failed("look at", path))?);
     lengthen(image, path, size)?;
     FreeSpace::of(shelf)?.check(size, present)?;
+    if preallocate && shares {
+        allocate(image, path, size, FallocateFlags::UNSHARE_RANGE | FallocateFlags::KEEP_SIZE)?;
+    }
     if preallocate { fill(image, path, size) } else { Ok(()) }
 }
 
@@ -117,11 +128,15 @@ fn lengthen(image: &File, path: &Path, size: u64) -> Result<()> {
 
 /// Allocates all blocks of the image.
 fn fill(image: &File, path: &Path, size: u64) -> Result<()> {
-    let filled = changing("allocate", || fs::fallocate(image, FallocateFlags::KEEP_SIZE, 0, size));
-    filled.map_err(|errno| match errno {
+    allocate(image, path, size, FallocateFlags::KEEP_SIZE)
+}
+
+fn allocate(image: &File, path: &Path, size: u64, how: FallocateFlags) -> Result<()> {
+    let allocated = changing("allocate", || fs::fallocate(image, how, 0, size));
+    allocated.map_err(|errno| match errno {
         Errno::OPNOTSUPP => Error::invalid(format!(
-            "the parameter \"preallocate\" is true, but the file system of {} cannot allocate ahead: leave \
-             the parameter out",
+            "the parameter \"preallocate\" is true, but the file system of {} cannot allocate ahead, or not for a \
+             copy (btrfs): leave the parameter out",
             path.display()
         )),
         errno => failed(format_args!("allocate {size} bytes for"), path)(errno),

@@ -19,6 +19,7 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::RenameFlags;
 use serde::de::DeserializeOwned;
@@ -131,6 +132,9 @@ pub(super) struct Shelf {
     pub path: PathBuf,
     /// Keeps the disk from being unmounted, and identifies the directory.
     pub open: File,
+    /// A sync has failed: what the directory shows may not be on the disk, and another sync would not tell
+    /// (fsync(2), ERRORS). A repeated request must not be answered from it.
+    is_unsure: AtomicBool,
 }
 
 /// The key of an object in lists.
@@ -149,12 +153,20 @@ impl Shelf {
     pub fn ensure(path: PathBuf) -> Result<Self> {
         file::ensure_dir(&path).map_err(failed("make the directory of local volumes", &path))?;
         let open = File::open(&path).map_err(failed("open", &path))?;
-        Ok(Self { path, open })
+        Ok(Self { path, open, is_unsure: AtomicBool::new(false) })
     }
 
     /// The path of `name` in the directory. Refused once another directory is found in its place: its content
-    /// says nothing about the objects, and new objects there would be hidden later.
+    /// says nothing about the objects, and new objects there would be hidden later. Refused after a sync has
+    /// failed, too.
     pub fn at(&self, name: &str) -> Result<PathBuf> {
+        if self.is_unsure.load(Ordering::Relaxed) {
+            return Err(Error::unavailable(format!(
+                "{} could not be synced, so what it shows may be lost: see the kernel's log (dmesg), mend its disk, \
+                 and restart cephlet",
+                self.path.display()
+            )));
+        }
         let inode = |found: Metadata| (found.dev(), found.ino());
         match (self.path.metadata().map(inode), self.open.metadata().map(inode)) {
             (Ok(there), Ok(own)) if there == own => Ok(self.path.join(name)),
@@ -171,7 +183,12 @@ impl Shelf {
 
     /// Makes every name in the directory durable.
     pub fn sync(&self) -> Result<()> {
-        file::sync_dir(&self.path).map_err(failed("sync", &self.path))
+        self.sync_dir(&self.path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        let synced = file::sync_dir(path).inspect_err(|_| self.is_unsure.store(true, Ordering::Relaxed));
+        synced.map_err(failed("sync", path))
     }
 
     /// Every name in the directory, in no order.
@@ -258,8 +275,7 @@ impl Shelf {
 
     /// Makes every name inside one object durable.
     pub fn sync_object(&self, object: &str) -> Result<()> {
-        let path = self.own(object)?;
-        file::sync_dir(&path).map_err(failed("sync", &path))
+        self.sync_dir(&self.own(object)?)
     }
 
     /// The directory of an object, to change its content. A symbolic link in its place is refused.

@@ -41,7 +41,8 @@ impl Local {
             None => draft.make_image()?,
         };
         let path = draft.image_path();
-        image::finish(&image, &path, size, settings.preallocate, &self.pending)?;
+        let shares = self.reflink && source.is_some();
+        image::finish((&image, &path), size, (settings.preallocate, shares), &self.pending)?;
         draft.seal(&image, &to_bytes(&record)?)?;
         let stat = image.metadata().map_err(failed("look at", &path))?;
         let found = Found { record: Ok(record), published: Ok(None), image: Some(stat) };

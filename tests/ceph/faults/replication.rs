@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use super::killer::Kills;
 use crate::support::client::Answer;
@@ -26,8 +27,7 @@ const ROUNDS: u8 = 20;
 const JOURNAL_ROUNDS: u8 = 60;
 /// The longest time of one of them, in microseconds, on a machine that has nothing else to do.
 const LONGEST: usize = 120_000;
-/// The same of a resync, which is one write, and of a demotion that writes into a journal.
-const RESYNC: usize = 60_000;
+/// The same of a demotion that writes into a journal.
 const JOURNAL: usize = 70_000;
 
 /// A site whose commands are killed.
@@ -49,6 +49,14 @@ impl Tormented<'_> {
         self.kills.spare();
         *count += self.kills.killed() - before;
         eprintln!("{name}: {count} were killed");
+    }
+
+    /// The present duration of a resync, in microseconds: it is one write, so as short as a question. It is
+    /// not repeated once it has ended, so a kill that comes later is lost.
+    fn time_of_a_resync(&self, id: &str) -> usize {
+        let begun = Instant::now();
+        assert!(self.site.image(id).is_some());
+        usize::try_from(begun.elapsed().as_micros()).expect("a short time")
     }
 
     #[track_caller]
@@ -164,7 +172,7 @@ fn copy_anew(main: &Tormented<'_>, backup: &Tormented<'_>, id: &str, round: u8) 
     backup.site.cluster.rbd(&["mirror", "image", "snapshot", object_of(id)]);
     let written = backup.site.checksum(id);
     main.demote(id, LONGEST);
-    main.step("resync", RESYNC, |site| match site.resync(id, true) {
+    main.step("resync", main.time_of_a_resync(id), |site| match site.resync(id, true) {
         Ok(true) => Ok(()),
         Ok(false) => Err(later("it is being copied".into())),
         // The daemons of rbd-mirror have not seen yet that the two images differ.

@@ -49,7 +49,8 @@ struct Row {
 impl Entry {
     /// A client or a host. An address with a port or a number is a single daemon or client.
     pub(crate) fn of_address(text: &str, until: &str) -> Self {
-        let host = || text.strip_suffix("/0")?.parse::<SocketAddr>().ok().filter(|host| host.port() == 0);
+        let host =
+            || plain(text).strip_suffix("/0")?.parse::<SocketAddr>().ok().filter(|host| host.port() == 0);
         let network = host().map(|host| host.ip().into());
         Self { address: text.to_string(), network, until: time(until) }
     }
@@ -78,11 +79,13 @@ impl Entry {
         self.until > SystemTime::now() + LASTING
     }
 
-    /// Whether the entry shuts out this client, alone or with all clients of its host.
+    /// Whether the entry shuts out this client (`10.0.0.7:0/1234567`), alone or with all clients of its host
+    /// or network.
     pub(crate) fn covers(&self, client: &str) -> bool {
         let (entry, client) = (plain(&self.address), plain(client));
-        let has = |host: &str| client.rsplit_once(':').is_some_and(|(own, _)| own == host);
-        entry == client || entry.strip_suffix(":0/0").is_some_and(has)
+        let host = client.split('/').next().and_then(|host| host.parse::<SocketAddr>().ok());
+        let network = self.network.as_ref().zip(host);
+        entry == client || network.is_some_and(|(network, host)| network.contains(&host.ip()))
     }
 }
 

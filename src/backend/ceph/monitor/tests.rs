@@ -164,7 +164,7 @@ fn a_cluster_that_is_not_reached_is_told_as_such_whatever_was_asked() {
 }
 
 #[test]
-fn an_entry_means_one_client_or_a_whole_host() {
+fn an_entry_means_one_client_a_whole_host_or_a_network() {
     let covers = |entry: &str, client: &str| Entry::of_address(entry, "").covers(client);
     assert!(covers("10.0.0.7:0/4711", "10.0.0.7:0/4711"));
     assert!(covers("v1:10.0.0.7:0/4711", "10.0.0.7:0/4711"));
@@ -172,4 +172,7 @@ fn an_entry_means_one_client_or_a_whole_host() {
     assert!(covers("[fd00::7]:0/0", "[fd00::7]:0/4711"));
     assert!(!covers("10.0.0.7:0/4712", "10.0.0.7:0/4711"));
     assert!(!covers("10.0.0.70:0/0", "10.0.0.7:0/4711"));
+    let range = Entry::of_range("cidr:10.0.0.5:0/24", "").unwrap();
+    assert!(range.covers("10.0.0.7:0/4711") && range.covers("v1:10.0.0.7:0/4711"));
+    assert!(!range.covers("10.0.1.7:0/4711"));
 }

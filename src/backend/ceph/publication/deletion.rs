@@ -1,10 +1,11 @@
 //! The lock under which a volume is deleted: an exclusive lock on its object, the same one by which it is
 //! published to nodes.
 //!
-//! Images are removed by name, and a name may mean another image at any moment. Every controller takes this
-//! lock before it removes an image. While a controller holds the lock and the name means the image, no other
-//! controller can remove that image, so the name keeps its meaning. The lock is taken by the id alone, and
-//! then the name is looked up: in the opposite order the image could be replaced in between.
+//! Images are removed by name, and a name may mean another image at any moment. A controller takes this lock
+//! before it removes the image of a volume by its name. While it holds the lock and the name means the image,
+//! no other controller removes that image by the name, so the name keeps its meaning. The lock is taken by
+//! the id alone, and then the name is looked up: in the opposite order the image could be replaced in
+//! between. Names of subvolumes are never used again; for them the lock only excludes publications.
 //!
 //! The demotion of an image takes the same lock, so the volume is published to no node meanwhile.
 

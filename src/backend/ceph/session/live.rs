@@ -24,6 +24,9 @@ use crate::sys::crash;
 /// two looks whether it is to be ended or killed.
 const MOMENT: Duration = Duration::from_secs(10);
 
+/// How long a session that was killed is awaited for what it has said.
+const END_KILLED: Duration = Duration::from_secs(1);
+
 /// How long a session may take to finish its requests, once it was told to end.
 const END: Duration = Duration::from_secs(60);
 
@@ -122,8 +125,12 @@ impl Live {
             }
             Err(why) => {
                 drop(socket);
-                let said = process.end(Instant::now());
-                Err(last_words(&said).unwrap_or(why))
+                // A process that hangs in the kernel does not end: only this thread waits for it.
+                let (ended, said) = bounded(1);
+                let end = move || drop(ended.send(process.end(Instant::now())));
+                let ending = thread::Builder::new().name(String::from("session end")).spawn(end);
+                let said = ending.ok().and_then(|_| said.recv_timeout(END_KILLED).ok());
+                Err(said.and_then(|said| last_words(&said)).unwrap_or(why))
             }
         }
     }

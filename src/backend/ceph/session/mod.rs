@@ -214,8 +214,12 @@ impl Session {
         step: &str,
     ) -> Result<Permit, Why> {
         let (asked, waiting) = (Instant::now(), format!("waiting for others to end before {step}"));
-        let is_for_manager = matches!(question, Question::Commands { manager: true, .. });
-        let crew = if is_for_manager { "manager" } else { "cluster" };
+        // Each of them may go on without the others.
+        let crew = match question {
+            Question::Commands { manager: true, .. } => "manager",
+            Question::Commands { .. } => "monitors",
+            _ => "cluster",
+        };
         let bulkhead = format!("{crew} {} {}", access.credentials.user, access.bulkhead);
         let (bulkhead, step, patience) = (Some(bulkhead.into()), Some(waiting.as_str()), self.change);
         let want = Want { bulkhead, is_lasting: false, is_back: false, step, patience };

@@ -34,6 +34,7 @@ import rbd
 
 PROTOCOL = 1
 WORKERS = 8  # Of a cluster. The library's own threads are the limit: more make nothing faster. No more requests are sent (AT_ONCE).
+MONITOR_WORKERS = 8  # The same: monitors without a quorum answer nothing, while the OSDs go on.
 MANAGER_WORKERS = 8  # The same. The manager carries out one after the other, and is faster if the next is there already.
 CLIENTS = 2  # Of a cluster. The second takes locks that the first has.
 JUST_NOW = 1  # Seconds.
@@ -119,7 +120,7 @@ class Cluster:
         self.lock, self.lanes = threading.Lock(), [threading.Lock() for _ in range(LANES)]
         self.connections, self.files = [None] * CLIENTS, None
         self.failure, self.failed_at, self.renewed_at = None, 0, -A_WHILE
-        self.work, self.manager = Crew(WORKERS), Crew(MANAGER_WORKERS)
+        self.work, self.monitors, self.manager = Crew(WORKERS), Crew(MONITOR_WORKERS), Crew(MANAGER_WORKERS)
 
     def connected(self, client=0):
         with self.lock:
@@ -170,6 +171,7 @@ class Cluster:
 
     def end(self):
         self.work.end()
+        self.monitors.end()
         self.manager.end()
         for connection in self.connections:
             if connection is not None:
@@ -1002,7 +1004,7 @@ class Session:
                 self.clusters[request["cluster"]] = Cluster(request["conf"], options)
             else:
                 cluster = self.clusters[request["cluster"]]
-                crew = cluster.manager if request.get("manager") else cluster.work
+                crew = cluster.manager if request.get("manager") else cluster.monitors if "commands" in request else cluster.work
                 crew.queue.put(lambda request=request, body=body, cluster=cluster: self.answer(cluster, request, body))
         self.has_ended = True
         for cluster in self.clusters.values():

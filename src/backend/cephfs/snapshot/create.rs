@@ -23,10 +23,14 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewSnapshot) -> Result<Snapshot> {
         return Ok(taken);
     }
     let key_and_drawn = format!("{}-{}", new.key, ids::draw()?);
+    let id = taken::id(fs, subvolume, &key_and_drawn);
+    id.fits()?;
     let (snapshot, name) = (names::snapshot(&key_and_drawn), fs.snapshot_name(&new.key));
     let path = fs.snapshot_path(subvolume, &snapshot);
     let Some(share) = name.claim(&path, &Description::new(&new.name, Placed::default()))? else {
-        return find_claimed(fs, new)?.ok_or_else(again);
+        return find_claimed(fs, new)?.ok_or_else(|| {
+            Error::unavailable("another controller takes and deletes it during this call: try again")
+        });
     };
     let placed = found.entry.map(|entry| entry.placed).unwrap_or_default();
     let entry = Entry { placed, ..new_entry(fs, Some(&found.subvolume)) };
@@ -37,12 +41,11 @@ pub(crate) fn create(fs: &Fs<'_>, new: &NewSnapshot) -> Result<Snapshot> {
     match name.confirm(&share)? {
         true => Ok(taken::snapshot(fs, subvolume, &key_and_drawn, &entry)),
         // A caller may know of this one, so it stays.
-        false => Err(again()),
+        false => Err(Error::unavailable(format!(
+            "it took so long that its name was claimed for another snapshot: try again, and delete snapshot {id} if \
+             no client knows it"
+        ))),
     }
-}
-
-fn again() -> Error {
-    Error::unavailable("another controller takes and deletes it during this call: try again")
 }
 
 /// The snapshot that the name is claimed for.

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::backend::cephfs::context::{Context, Fs};
+use crate::backend::cephfs::context::{Context, Fs, may_exist};
 use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::names;
 use crate::backend::cephfs::subvolumes::Subvolume;
@@ -15,14 +15,19 @@ use crate::ids::SnapshotId;
 
 /// The snapshot of this subvolume with this `KEY-R`, and this entry.
 pub(crate) fn snapshot(fs: &Fs<'_>, subvolume: &str, key_and_drawn: &str, entry: &Entry) -> Snapshot {
-    let (of, snapshot) = (subvolume.to_string(), key_and_drawn.to_string());
     Snapshot {
-        id: SnapshotId { place: fs.place.clone(), object: None, source: of, snapshot },
+        id: id(fs, subvolume, key_and_drawn),
         source: fs.id_of(subvolume),
         size: entry.size,
         created: UNIX_EPOCH + Duration::from_secs(entry.since),
         topology: entry.placed.domains.accessible(&fs.context.identity.plugin),
     }
+}
+
+/// The ID of the snapshot of this subvolume with this `KEY-R`.
+pub(crate) fn id(fs: &Fs<'_>, subvolume: &str, key_and_drawn: &str) -> SnapshotId {
+    let (source, snapshot) = (subvolume.to_string(), key_and_drawn.to_string());
+    SnapshotId { place: fs.place.clone(), object: None, source, snapshot }
 }
 
 /// The entry of a new snapshot of this subvolume, which may have been retained only.
@@ -64,7 +69,11 @@ pub(crate) fn is_whole(fs: &Fs<'_>, subvolume: &str, snapshot: &str) -> Result<b
 
 /// The same, or NOT_FOUND.
 pub(crate) fn existing(fs: &Fs<'_>, id: &SnapshotId) -> Result<Entry> {
-    find(fs, &id.source, &id.snapshot)?.ok_or_else(|| {
+    let found = match may_exist(&id.place, &id.source) {
+        true => find(fs, &id.source, &id.snapshot)?,
+        false => None,
+    };
+    found.ok_or_else(|| {
         Error::not_found(format!("snapshot {id} does not exist: check the ID, or take it again"))
     })
 }

@@ -55,6 +55,8 @@ pub(crate) struct Subvolume {
     pub used: u64,
     /// The pool of its data.
     pub data_pool: String,
+    /// Whether its snapshots outlive its removal. Those of the old forms do not.
+    pub retains_snapshots: bool,
 }
 
 /// A subvolume to make.
@@ -262,6 +264,8 @@ struct Info {
     bytes_used: u64,
     #[serde(default)]
     data_pool: String,
+    #[serde(default)]
+    features: BTreeSet<String>,
 }
 
 impl Info {
@@ -272,7 +276,8 @@ impl Info {
         let (parent, last) = self.path.rsplit_once('/')?;
         let uuid = (parent.rsplit_once('/').is_some_and(|(_, it)| it == name)).then(|| last.to_string());
         let (size, used, data_pool) = (self.bytes_quota.as_u64(), self.bytes_used, self.data_pool);
-        Some(Subvolume { path: self.path, uuid, size, used, data_pool })
+        let retains_snapshots = self.features.contains("snapshot-retention");
+        Some(Subvolume { path: self.path, uuid, size, used, data_pool, retains_snapshots })
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Subvolumes, is_absent, names_in};
+use super::{Subvolumes, is_absent, is_only_retained, names_in};
 use crate::error::{Error, Kind, Result};
 use crate::exec::Class;
 
@@ -22,7 +22,7 @@ impl Subvolumes<'_> {
     pub fn take_snapshot(&self, name: &str, snapshot: &str) -> Result<()> {
         match self.of_one(Class::Change, "fs subvolume snapshot create", name, [snap_name(snapshot)]) {
             Ok(_) => Ok(()),
-            Err(failure) if is_absent(&failure) => {
+            Err(failure) if is_absent(&failure) || is_only_retained(&failure) => {
                 Err(Error::not_found(format!("subvolume {name:?} was deleted meanwhile")))
             }
             Err(failure) if failure.status() == Some(libc::EMLINK) => Err(Error::new(

@@ -5,10 +5,11 @@ use super::fake::FakeFs;
 use super::fences::unpublish;
 use super::{controller, create, delete, publish, sweep_all};
 use crate::backend::cephfs::context::Context;
-use crate::backend::rbd::tests::ONE;
-use crate::backend::{Deleted, Unpublished};
+use crate::backend::rbd::tests::{ONE, call};
+use crate::backend::{Deleted, Unpublished, Volumes};
 use crate::error::Kind;
 use crate::ids::VolumeId;
+use crate::secrets::Secrets;
 
 const NAME: &str = "data";
 const PATH: &str = "csi/data";
@@ -74,6 +75,32 @@ fn the_publications_of_a_later_subvolume_stay() {
     assert_eq!(unpublish(&ours, &first, "n1").unwrap(), Unpublished::NoVolume);
     assert_eq!(delete(&ours, &first).unwrap(), Deleted::Absent);
     assert_eq!(delete(&ours, &second).unwrap_err().kind(), Kind::Precondition, "it is published");
+}
+
+/// It cannot be retained for them.
+#[test]
+fn a_subvolume_of_an_old_form_with_snapshots_stays_when_its_deletion_is_refused() {
+    let (cluster, ours) = start();
+    let id = VolumeId { incarnation: None, ..made(&cluster, &ours) };
+    cluster.make_by_hand(PATH, true);
+    let taken = take(&ours, &id, "one").unwrap().id;
+    assert_eq!(delete(&ours, &id).unwrap_err().kind(), Kind::HasSnapshots);
+    drop_snapshot(&ours, &taken).unwrap();
+    sweep_all(&ours);
+    assert!(is_there(&cluster), "UNSAFE: a volume whose deletion was refused was removed");
+    assert_eq!(delete(&ours, &id).unwrap(), Deleted::Gone);
+}
+
+/// The longest name has 100 characters.
+#[test]
+fn a_long_name_gets_no_id_that_is_too_long() {
+    let (cluster, ours) = start();
+    let id = VolumeId { object: "a".repeat(100), ..made(&cluster, &ours) };
+    cluster.make_by_hand(&format!("csi/{}", id.object), false);
+    let alone = VolumeId { incarnation: None, ..id };
+    assert_eq!(ours.find(&call(), &alone, &Secrets::default()).unwrap().unwrap().id, alone);
+    let refused = take(&ours, &alone, "one").unwrap_err();
+    assert_eq!((refused.kind(), cluster.snapshots().len()), (Kind::InvalidArgument, 0), "{refused}");
 }
 
 #[test]

@@ -228,11 +228,18 @@ fn a_volume_with_as_many_snapshots_as_it_can_have_is_told_so() {
     assert_eq!(snapshots(&ours).len(), MOST_SNAPSHOTS);
 }
 
+/// A controller that takes a copy for lost at once.
+fn impatient(cluster: &FakeFs, tag: &str) -> Context {
+    let mut ours = controller(cluster, tag);
+    ours.timing.lost_copy = Duration::ZERO;
+    ours
+}
+
 /// It gets another name. The sweep forgets the lost clone when an operator has removed its directory.
 #[test]
 fn a_copy_that_its_manager_has_lost_is_made_anew() {
     let cluster = FakeFs::default();
-    let ours = Arc::new(controller(&cluster, ONE));
+    let ours = Arc::new(impatient(&cluster, ONE));
     let source = create(&ours, "source", 8).unwrap().id;
     let new = copy_of("copy", Origin::Volume(source));
     cluster.break_clone(Disk { is_lost: true, ..Disk::default() });
@@ -253,6 +260,59 @@ fn a_copy_that_its_manager_has_lost_is_made_anew() {
     sweep_all(&ours);
     delete(&ours, &made.id).unwrap();
     assert_eq!((listed(&ours).len(), cluster.subvolumes().len()), (1, 1));
+}
+
+/// The manager takes a copy from its list when it has ended, and another controller answers with it.
+#[test]
+fn a_copy_that_ends_between_any_two_looks_is_not_taken_for_a_lost_one() {
+    for step in 1..STEPS {
+        let cluster = FakeFs::default();
+        let mut ours = impatient(&cluster, ONE);
+        ours.timing.abandoned = Duration::from_secs(24 * 60 * 60);
+        let source = create(&ours, "source", 8).unwrap().id;
+        let new = copy_of("copy", Origin::Volume(source));
+        cluster.break_clone(Disk { is_queued: true, uuid: "uuid-9".into(), ..Disk::default() });
+        let theirs = Arc::new(Mutex::new(None));
+        cluster.before_step(step, {
+            let (cluster, new, theirs) = (cluster.clone(), new.clone(), Arc::clone(&theirs));
+            move || {
+                cluster.end_clones();
+                let mut second = impatient(&cluster, TWO);
+                second.timing.abandoned = Duration::from_secs(24 * 60 * 60);
+                *theirs.lock() = make(&second, &new).ok();
+            }
+        });
+        let made = insist(|| make(&ours, &new)).unwrap();
+        sweep_all(&ours);
+        if let Some(theirs) = theirs.lock().take() {
+            assert_eq!(made.id, theirs.id, "UNSAFE: two volumes before step {step}");
+        }
+        assert!(
+            cluster.subvolumes().contains(&(format!("csi/{}", made.id.object), 16 * MIB)),
+            "UNSAFE: an answered volume was removed before step {step}"
+        );
+    }
+}
+
+/// The snapshot of the copy retains it.
+#[test]
+fn a_copy_whose_source_is_deleted_meanwhile_is_made_from_its_snapshot() {
+    let cluster = FakeFs::default();
+    let mut ours = controller(&cluster, ONE);
+    ours.timing.abandoned = Duration::from_secs(24 * 60 * 60);
+    let source = create(&ours, "source", 8).unwrap().id;
+    let new = copy_of("copy", Origin::Volume(source.clone()));
+    let is_taken = |step| {
+        cluster.fail_at(step, Fault::After);
+        let made = make(&ours, &new);
+        cluster.restart();
+        made.is_err() && cluster.snapshots().len() == 1
+    };
+    assert!((1..STEPS).any(is_taken));
+    delete(&ours, &source).unwrap();
+    assert_eq!(make(&ours, &new).unwrap().size, 16 * MIB);
+    sweep_all(&ours);
+    assert_eq!((cluster.snapshots().len(), listed(&ours).len()), (0, 1));
 }
 
 /// Nothing was copied to it.

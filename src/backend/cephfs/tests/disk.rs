@@ -17,10 +17,14 @@ pub(super) struct Disk {
     pub is_retained: bool,
     /// How many more times the manager says that a clone is not complete.
     pub looks_left: usize,
+    /// It is a clone that the manager has in its list, and has not come to.
+    pub is_queued: bool,
     /// The manager died when it began this clone.
     pub is_lost: bool,
     /// The manager died when it ended a clone of its snapshots, which it keeps.
     pub is_held: bool,
+    /// The bytes of its files.
+    pub used: u64,
     /// It is of an old form: it was made by hand, or its manager died before it wrote what it is.
     pub is_old: bool,
 }
@@ -37,6 +41,14 @@ impl Disk {
         }
     }
 
+    fn info(&self, path: &str) -> Value {
+        let features: &[&str] = if self.is_old { &[] } else { &["snapshot-retention"] };
+        json!({
+            "state": "complete", "path": path, "bytes_quota": self.size, "bytes_used": self.used,
+            "data_pool": "data", "features": features,
+        })
+    }
+
     pub fn carry_out(
         &mut self,
         prefix: &str,
@@ -47,9 +59,9 @@ impl Disk {
         let absent = |what: &str| Err((libc::ENOENT, format!("Error ENOENT: {what} does not exist")));
         match prefix {
             "fs subvolume info" if self.is_retained => Ok(json!({"state": "snapshot-retained"})),
-            "fs subvolume info" => {
-                let path = format!("/volumes/{group}/{name}/{}", self.uuid);
-                Ok(json!({"state": "complete", "path": path, "bytes_quota": self.size, "data_pool": "data"}))
+            "fs subvolume info" => Ok(self.info(&format!("/volumes/{group}/{name}/{}", self.uuid))),
+            "fs subvolume rm" if self.is_old && !self.snapshots.is_empty() => {
+                Err((libc::ENOTEMPTY, "Error ENOTEMPTY: subvolume has snapshots".into()))
             }
             "fs subvolume rm" => {
                 self.is_retained = true;
@@ -80,7 +92,9 @@ impl Disk {
             "fs clone status" if self.is_old => {
                 Err((libc::EOPNOTSUPP, "Error ENOTSUP: operation 'clone-status' is not allowed".into()))
             }
-            "fs clone status" if self.is_lost => Ok(json!({"status": {"state": "pending"}})),
+            "fs clone status" if self.is_lost || self.is_queued => {
+                Ok(json!({"status": {"state": "pending"}}))
+            }
             "fs clone status" => {
                 let state = if self.looks_left == 0 { "complete" } else { "in-progress" };
                 self.looks_left = self.looks_left.saturating_sub(1);

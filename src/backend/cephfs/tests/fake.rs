@@ -52,7 +52,7 @@ struct State {
     is_dead: bool,
     /// How many more times the manager says that its module is not loaded.
     loads_left: usize,
-    /// What becomes of the next clone, if its manager dies.
+    /// What becomes of the next clone.
     broken_clone: Option<Disk>,
     servers: Servers,
     /// What another controller does before a step.
@@ -82,7 +82,7 @@ impl FakeFs {
         self.0.lock().loads_left = loads_left;
     }
 
-    /// Lets the manager die when it begins the next clone, which is like this then.
+    /// The next clone is like this.
     pub fn break_clone(&self, left: Disk) {
         self.0.lock().broken_clone = Some(left);
     }
@@ -188,6 +188,18 @@ impl FakeFs {
         self.0.lock().subvolumes.values_mut().for_each(|disk| disk.is_held = are_held);
     }
 
+    /// Ends the clones in the manager's list.
+    pub fn end_clones(&self) {
+        let mut state = self.0.lock();
+        state.subvolumes.values_mut().for_each(|disk| disk.is_queued = false);
+        state.broken_clone = None;
+    }
+
+    /// Writes to all subvolumes, which have this many bytes then.
+    pub fn fill(&self, used: u64) {
+        self.0.lock().subvolumes.values_mut().for_each(|disk| disk.used = used);
+    }
+
     /// Removes by hand what a manager has lost.
     pub fn remove_lost(&self) {
         self.0.lock().subvolumes.retain(|_, disk| !disk.is_lost);
@@ -266,7 +278,6 @@ impl State {
         };
         let path = format!("{group}/{name}");
         self.load(command)?;
-        let absent = || (libc::ENOENT, format!("Error ENOENT: subvolume '{name}' does not exist"));
         if let Some(answer) = self.servers.carry_out(command) {
             return answer;
         }
@@ -291,20 +302,37 @@ impl State {
                 Ok(Value::Null)
             }
             "fs subvolume snapshot clone" => self.clone_snapshot(command, &path),
-            prefix => {
-                let Some(disk) = self.subvolumes.get_mut(&path) else { return Err(absent()) };
-                if (disk.is_lost || disk.looks_left > 0) && prefix != "fs clone status" {
-                    return Err((libc::EAGAIN, "Error EAGAIN: is not ready for operation".into()));
-                }
-                disk.refuse_retention(command)?;
-                let answer = disk.carry_out(prefix, (&group, &name), text(command, "snap_name"), &number)?;
-                let is_gone = disk.is_retained && disk.snapshots.is_empty();
-                if is_gone {
-                    self.subvolumes.remove(&path);
-                }
-                Ok(answer)
-            }
+            prefix => self.carry_out_on((&group, &name), prefix, command, &number),
         }
+    }
+
+    fn carry_out_on(
+        &mut self,
+        (group, name): (&str, &str),
+        prefix: &str,
+        command: &Command,
+        number: &dyn Fn(&str) -> u64,
+    ) -> Result<Value, (i32, String)> {
+        let path = format!("{group}/{name}");
+        let absent = || (libc::ENOENT, format!("Error ENOENT: subvolume '{name}' does not exist"));
+        let disk = self.subvolumes.get_mut(&path).ok_or_else(absent)?;
+        if (disk.is_lost || disk.is_queued || disk.looks_left > 0) && prefix != "fs clone status" {
+            return Err((libc::EAGAIN, "Error EAGAIN: is not ready for operation".into()));
+        }
+        disk.refuse_retention(command)?;
+        let mut answer = disk.carry_out(prefix, (group, name), text(command, "snap_name"), number)?;
+        if disk.is_retained && disk.snapshots.is_empty() {
+            self.subvolumes.remove(&path);
+        }
+        if prefix == "fs subvolume snapshot info" {
+            answer["pending_clones"] = self.queued();
+        }
+        Ok(answer)
+    }
+
+    fn queued(&self) -> Value {
+        let queued = self.subvolumes.iter().filter(|(_, disk)| disk.is_queued);
+        queued.filter_map(|(path, _)| Some(json!({ "name": path.split_once('/')?.1 }))).collect()
     }
 
     fn clone_snapshot(&mut self, command: &Command, source: &str) -> Result<Value, (i32, String)> {

@@ -23,7 +23,7 @@ use super::sweep::sweep;
 use crate::backend::ceph::publication::deletion::DeletionTimes;
 use crate::backend::rbd::tests::{ONE, TWO, call};
 use crate::backend::{
-    Deleted, Deletion, Named, NewVolume, Publication, Publisher, Unpublished, Volume, Volumes,
+    Deleted, Deletion, Named, NewVolume, Publication, Publisher, Reason, Unpublished, Volume, Volumes,
 };
 use crate::clusters::{Cluster, Clusters, Credentials};
 use crate::csi::{Access, Capability, Map, Mode, SizeRange};
@@ -303,6 +303,27 @@ fn without_an_index_a_claimed_volume_is_found_again() {
     let other = create(&again, "a", 8).unwrap();
     assert_ne!(other.id, made.id, "its name was claimed by an object that is gone");
     assert_eq!(cluster.subvolumes().len(), 2, "UNSAFE: a volume was removed for want of a claim");
+}
+
+#[test]
+fn the_condition_tells_of_a_quota_that_is_nearly_used_up_and_of_a_silent_server() {
+    let cluster = FakeFs::default();
+    let ours = controller(&cluster, ONE);
+    let id = create(&ours, "a", 8).unwrap().id;
+    let condition = || ours.inspect(&call(), &id, &Secrets::default()).unwrap().unwrap().condition;
+    let reason = || condition().map(|fault| fault.map(|fault| fault.reason));
+    for (used, expected) in [
+        (7 * MIB, None),
+        (8 * MIB - 1, Some(Reason::QuotaNearlyUsedUp)),
+        (8 * MIB, Some(Reason::QuotaUsedUp)),
+    ] {
+        cluster.fill(used);
+        assert_eq!(reason(), Some(expected), "{used}");
+    }
+    for daemons in [&[][..], &[(0, "up:replay")], &[(0, "laggy")]] {
+        cluster.serve_by(&[0], daemons);
+        assert_eq!(reason(), Some(Some(Reason::FileSystemSilent)), "{daemons:?}");
+    }
 }
 
 #[test]

@@ -65,7 +65,11 @@ impl Servers {
 
     fn map(&self) -> Value {
         let shown = |(gid, (rank, state)): (usize, &(i64, &str))| {
-            (format!("gid_{gid}"), json!({"gid": gid, "rank": rank, "state": state}))
+            let about = match *state {
+                "laggy" => json!({"gid": gid, "rank": rank, "state": "up:active", "laggy_since": "2026"}),
+                state => json!({"gid": gid, "rank": rank, "state": state}),
+            };
+            (format!("gid_{gid}"), about)
         };
         let info: serde_json::Map<_, _> = self.daemons.iter().enumerate().map(shown).collect();
         json!({"mdsmap": {"in": self.ranks, "up": {}, "info": info}})

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use serde_json::{Value, json};
 
 use super::copies::{copy_of, drop_snapshot, make, snapshots, take};
 use super::fake::FakeFs;
 use super::{FAULTS, MIB, STEPS, capability, controller, create, delete, insist, listed, sweep_all};
+use crate::backend::ceph::objects::IndexTool;
 use crate::backend::cephfs::context::Context;
 use crate::backend::rbd::tests::{ONE, TWO, call};
 use crate::backend::{NewVolume, Origin, Publication, Publisher, Volumes};
-use crate::csi::{Capability, Map, Mode, SizeRange};
+use crate::csi::{Capability, Map, Mode, SizeRange, TopologyRequirement};
 use crate::error::{Kind, Result};
 use crate::ids::{SnapshotId, VolumeId};
 use crate::secrets::Secrets;
@@ -188,6 +190,25 @@ fn what_shares_a_snapshot_is_only_read_and_its_copies_are_copies_of_the_snapshot
         assert_eq!(cluster.subvolumes().len(), 2 + number);
     }
     assert_eq!(cluster.snapshots().len(), 1, "no snapshot was taken for a copy of a snapshot");
+}
+
+#[test]
+fn what_shares_a_snapshot_is_reachable_from_where_that_is() {
+    let (cluster, source, taken) = with_snapshot();
+    let ours = controller(&cluster, ONE);
+    let path = format!("csi/{}@csi-snap-{}", source.object, taken.snapshot);
+    let mut entry: Value = serde_json::from_slice(&cluster.entry("", &path).unwrap().unwrap()).unwrap();
+    entry["domains"] = json!({"zone": "a"});
+    cluster.set_entry("", &path, entry.to_string().as_bytes()).unwrap();
+    let zone = |zone: &str| Map::from([("cephlet.test/zone".to_string(), zone.to_string())]);
+    let asked = |name: &str, of: &str| {
+        let topology = Some(TopologyRequirement { requisite: vec![zone(of)], preferred: Vec::new() });
+        make(&ours, &NewVolume { topology, ..sharing(name, &taken) })
+    };
+    assert_eq!(asked("elsewhere", "b").unwrap_err().kind(), Kind::NoSpace);
+    for made in [asked("there", "a"), make(&ours, &sharing("anywhere", &taken))] {
+        assert_eq!(made.unwrap().topology[0], zone("a"));
+    }
 }
 
 #[test]

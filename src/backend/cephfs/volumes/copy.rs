@@ -9,20 +9,27 @@
 //! So two controllers may wait for one clone. The first one writes *whole*, and its client may expand or
 //! delete the volume then: the other one looks before it changes anything.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::index::{Entry, SnapshotPath, State};
 use crate::backend::cephfs::subvolumes::{Begun, CloneState, SnapshotRemoved};
-use crate::backend::cephfs::volumes::find;
 use crate::backend::cephfs::volumes::share::difference;
+use crate::backend::cephfs::volumes::{find, place};
 use crate::backend::cephfs::{names, snapshot};
+use crate::backend::creation_record::Placed;
 use crate::backend::{NewVolume, Origin};
+use crate::clock;
 use crate::error::{Error, Kind, Result};
 use crate::ids::{self, Place};
 
-/// The snapshot to copy, and its size in bytes; None for an empty volume. `object` is the name of the copy.
-pub(crate) fn find_source(fs: &Fs<'_>, new: &NewVolume, object: &str) -> Result<Option<(SnapshotPath, u64)>> {
+/// The snapshot to copy, its size in bytes, and where its data are; None for an empty volume. `object` is the
+/// name of the copy.
+pub(crate) fn find_source(
+    fs: &Fs<'_>,
+    new: &NewVolume,
+    object: &str,
+) -> Result<Option<(SnapshotPath, u64, Placed)>> {
     let Some((_, origin)) = &new.source else { return Ok(None) };
     let place = match origin {
         Origin::Snapshot(id) => &id.place,
@@ -33,17 +40,19 @@ pub(crate) fn find_source(fs: &Fs<'_>, new: &NewVolume, object: &str) -> Result<
     Ok(Some(match origin {
         Origin::Snapshot(id) => {
             let (subvolume, snapshot) = (id.source.clone(), names::snapshot(&id.snapshot));
-            (SnapshotPath { group, subvolume, snapshot }, snapshot::existing(&there, id)?.size)
+            let taken = snapshot::existing(&there, id)?;
+            (SnapshotPath { group, subvolume, snapshot }, taken.size, taken.placed)
         }
         Origin::Volume(id) => {
             let found = find::existing(&there, id)?;
             let size = found.subvolume.size.unwrap_or_default();
-            if let Some(of) = found.entry.and_then(|entry| entry.shares) {
-                return Ok(Some((of, size)));
+            let (shares, placed) = found.entry.map(|it| (it.shares, it.placed)).unwrap_or_default();
+            if let Some(of) = shares {
+                return Ok(Some((of, size, placed)));
             }
             let snapshot = names::transient(&fs.context.identity.tag, key_and_drawn(object)?);
             let subvolume = id.object.clone();
-            (SnapshotPath { group, subvolume, snapshot }, size)
+            (SnapshotPath { group, subvolume, snapshot }, size, placed)
         }
     }))
 }
@@ -77,7 +86,10 @@ pub(crate) fn find_begun(fs: &Fs<'_>, new: &NewVolume) -> Result<Option<(String,
     let is_recent = |entry: &Entry| entry.age() <= fs.context.timing.abandoned / 2;
     let is_same = |entry: &Entry| {
         let has_source = entry.copy_of.is_some() || entry.shares.is_some();
-        has_source && entry.request.is_some() && difference(fs, entry, new).is_none()
+        has_source
+            && entry.request.is_some()
+            && difference(fs, entry, new).is_none()
+            && place::suits(fs, new, &entry.placed).is_ok()
     };
     let here = fs.index().all()?.into_iter().filter(|(group, ..)| *group == fs.place.namespace);
     let mut begun = here.filter(|(.., entry)| entry.state == State::Making && is_recent(entry));
@@ -134,7 +146,7 @@ struct Copy<'a> {
 impl Copy<'_> {
     /// Some if the copy is complete.
     fn look(&mut self) -> Result<Option<()>> {
-        let subvolumes = self.fs.subvolumes();
+        let (subvolumes, asked) = (self.fs.subvolumes(), clock::since_boot());
         let state = subvolumes.clone_state(self.object)?;
         if matches!(state, CloneState::Absent | CloneState::Failed(_))
             && !is_being_made(self.fs, &self.fs.path(self.object))?
@@ -150,7 +162,7 @@ impl Copy<'_> {
             CloneState::Absent => self.begin()?,
             CloneState::Pending => {
                 self.show("pending");
-                self.give_up_if_lost()?;
+                return self.give_up_if_lost();
             }
             CloneState::Unfinished(state) => self.show(&state),
             CloneState::Failed(why) if self.is_second => {
@@ -158,8 +170,8 @@ impl Copy<'_> {
             }
             CloneState::Failed(why) => {
                 log::warn!("{}: it has failed, and is begun again: {why}", self.what);
+                remove_failed(self.fs, self.object, asked)?;
                 self.is_second = true;
-                subvolumes.remove_unfinished(self.object)?;
             }
         }
         Ok(None)
@@ -168,7 +180,14 @@ impl Copy<'_> {
     fn begin(&self) -> Result<()> {
         let Self { fs, object, of, .. } = self;
         if is_transient(of) {
-            fs.in_group(&of.group).subvolumes().take_snapshot(&of.subvolume, &of.snapshot)?;
+            let there = fs.in_group(&of.group);
+            match there.subvolumes().take_snapshot(&of.subvolume, &of.snapshot) {
+                // The volume was deleted after the snapshot was taken, which retains it.
+                Err(error)
+                    if error.kind() == Kind::NotFound
+                        && there.subvolumes().has_snapshot(&of.subvolume, &of.snapshot)? => {}
+                taken => taken?,
+            }
         }
         match fs.subvolumes().begin_clone(object, of, self.pool)? {
             Begun::Yes | Begun::NotYet => Ok(()),
@@ -189,16 +208,20 @@ impl Copy<'_> {
 
     /// Asks the manager once a minute for its list, which it reads from the file system. The next attempt of
     /// the request takes another name. Should the manager come to this clone after all, the sweep removes it.
-    fn give_up_if_lost(&self) -> Result<()> {
+    /// Some if another controller has given it up.
+    fn give_up_if_lost(&self) -> Result<Option<()>> {
         let (fs, entry, path) = (self.fs, self.entry, self.fs.path(self.object));
         let pending = &fs.context.pending_copies;
         let since = pending.get_or_ask(path.clone(), || Ok(Instant::now()))?;
         if since.elapsed() < fs.context.timing.lost_copy {
-            return Ok(());
+            return Ok(None);
         }
-        if fs.subvolumes().is_queued(self.object, self.of)? != Some(false) {
+        if !is_lost(fs, self.object, entry)? {
             pending.remember(path, Instant::now());
-            return Ok(());
+            return Ok(None);
+        }
+        if !is_being_made(fs, &path)? {
+            return Ok(Some(()));
         }
         fs.index().set(&path, &entry.become_state(State::Deleted, &fs.context.identity.tag))?;
         remove_transient(fs, entry)?;
@@ -210,6 +233,7 @@ impl Copy<'_> {
 
 /// Removes what there is of a copy that is not made any more, if the manager does not copy to it.
 pub(crate) fn remove_begun(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<()> {
+    let asked = clock::since_boot();
     match fs.subvolumes().clone_state(object)? {
         CloneState::Pending if is_lost(fs, object, entry)? => {
             let how = how_to_remove_lost(fs, object);
@@ -219,18 +243,31 @@ pub(crate) fn remove_begun(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<(
             return Err(Error::unavailable(format!("{object} is still being copied")));
         }
         CloneState::Complete => fs.subvolumes().remove(object)?,
-        CloneState::Failed(_) => fs.subvolumes().remove_unfinished(object)?,
+        CloneState::Failed(_) => remove_failed(fs, object, asked)?,
         CloneState::Absent => {}
     }
     remove_transient(fs, entry).map(drop)
 }
 
-/// Whether the manager died when it began this copy, and its successor does not know of it.
+/// Removes a clone that the manager, `asked` at this time, has said to have failed. Another controller may
+/// have heard the same, have removed the clone, and begin it anew after its next look. So the command begins
+/// before that, or never.
+fn remove_failed(fs: &Fs<'_>, object: &str, asked: Duration) -> Result<()> {
+    let until = asked + fs.context.timing.copy_look;
+    let call = fs.call.only_while(move || clock::since_boot() < until);
+    fs.within_call(&call).subvolumes().remove_unfinished(object)
+}
+
+/// Whether the manager died when it began this copy, and its successor does not know of it. A copy that was
+/// begun within the last minute may not be in its list yet. One that has ended has left the list, so its
+/// state is asked for again after that.
 pub(crate) fn is_lost(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<bool> {
-    let Some(of) = &entry.copy_of else { return Ok(false) };
+    let Some(of) = entry.copy_of.as_ref().filter(|_| entry.age() >= fs.context.timing.lost_copy) else {
+        return Ok(false);
+    };
     let subvolumes = fs.subvolumes();
-    Ok(subvolumes.clone_state(object)? == CloneState::Pending
-        && subvolumes.is_queued(object, of)? == Some(false))
+    let is_pending = || subvolumes.clone_state(object).map(|state| state == CloneState::Pending);
+    Ok(is_pending()? && subvolumes.is_queued(object, of)? == Some(false) && is_pending()?)
 }
 
 /// How an operator removes a lost copy: no command does.

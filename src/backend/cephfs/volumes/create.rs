@@ -12,9 +12,9 @@
 //!
 //! | a crash after | leaves | ended by |
 //! |---|---|---|
-//! | 2, or in 3 | an entry *making*, perhaps a subvolume | the sweep, a day later: a command may be late |
+//! | 2, or in 3 | an entry *making*, perhaps a subvolume | the repeat, if a copy; the sweep, a day later |
 //! | 4 | a claim of a subvolume that is *making* | the repeat: the claim means that all is made |
-//! | 5 | the transient snapshot of a copy | the sweep |
+//! | 5 | the transient snapshot of a copy | the repeat, or the sweep |
 
 use std::time::Instant;
 
@@ -100,13 +100,16 @@ fn begin(fs: &Fs<'_>, new: &NewVolume, settings: &Settings) -> Result<(String, E
     }
     let object = ids::drawn_object(&new.object)?;
     let source = copy::find_source(fs, new, &object)?;
-    let size = size::of_new(&new.size, source.as_ref().map(|(_, size)| *size))?;
-    if let Some((_, shared)) = source.as_ref().filter(|_| shares) {
-        share::refuse_larger(&new.size, *shared)?;
-    }
+    let size = size::of_new(&new.size, source.as_ref().map(|(_, size, _)| *size))?;
+    let placed = match source.as_ref().filter(|_| shares) {
+        Some((_, shared, placed)) => {
+            share::refuse_larger(&new.size, *shared)?;
+            share::placed(fs, new, placed)?
+        }
+        None => place::choose(fs, new, settings)?,
+    };
     let request = CreationRequest::new(new, Some(FS_TYPE.to_string()));
-    let placed = place::choose(fs, new, settings)?;
-    let of = source.map(|(of, _)| of);
+    let of = source.map(|(of, ..)| of);
     let (shares, copy_of) = if shares { (of, None) } else { (None, of) };
     let entry = Entry::new(State::Making, tag, size, Some(request));
     let entry = Entry { placed, shares, copy_of, ..entry };

@@ -40,8 +40,9 @@ pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId, snapshots_may_outlive: bool) ->
         (None, _) => forget(fs, &id.object).map(|()| Deleted::Absent),
         (Some(_), Err(holders)) => Err(is_published(&holders)),
         (Some(found), Ok(lock)) => {
+            let may_have_snapshots = snapshots_may_outlive && found.subvolume.retains_snapshots;
             let unused = await_unmounted(fs, found.own_path())
-                .and_then(|()| if snapshots_may_outlive { Ok(()) } else { refuse_snapshots(fs, &id.object) });
+                .and_then(|()| if may_have_snapshots { Ok(()) } else { refuse_snapshots(fs, &id.object) });
             let in_time = unused.and_then(|()| lock.call(fs.call));
             let call = in_time.inspect_err(|_| deleter.release(target))?;
             remove_unused(&fs.within_call(&call), &id.object, &found.into_entry(fs, id))

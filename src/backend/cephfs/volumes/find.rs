@@ -61,7 +61,8 @@ fn sharing(fs: &Fs<'_>, entry: Entry, of: &SnapshotPath) -> Result<Option<Found>
         None => there.subvolumes().info(&of.subvolume)?.map(|source| source.path).unwrap_or_default(),
     };
     let (size, uuid, used, data_pool) = (Some(entry.size), None, 0, String::new());
-    Ok(Some(Found { subvolume: Subvolume { path, uuid, size, used, data_pool }, entry: Some(entry) }))
+    let subvolume = Subvolume { path, uuid, size, used, data_pool, retains_snapshots: false };
+    Ok(Some(Found { subvolume, entry: Some(entry) }))
 }
 
 /// The volumes of this name in the file systems that the parameters name, or else in all. A name is claimed
@@ -147,12 +148,14 @@ impl Found {
     }
 
     /// The volume as the orchestrator sees it. An ID with an incarnation keeps its caller's form; the ID of
-    /// an operator's subvolume gets one, as its name may be used again.
+    /// an operator's subvolume gets one, as its name may be used again, unless it would be too long.
     pub fn volume(&self, fs: &Fs<'_>, id: &VolumeId) -> Volume {
-        let uuid = self.subvolume.uuid.clone().filter(|_| !is_drawn(id));
-        let incarnation = id.incarnation.clone().or(uuid);
+        let with = |uuid: &String| VolumeId { incarnation: Some(uuid.clone()), ..id.clone() };
+        let uuid = self.subvolume.uuid.as_ref().filter(|_| id.incarnation.is_none() && !is_drawn(id));
+        let id = uuid.map(with).filter(VolumeId::fits).unwrap_or_else(|| id.clone());
         let size = self.subvolume.size.unwrap_or_default();
         let entry = self.entry.clone().unwrap_or_else(|| Entry::new(State::Whole, "", size, None));
-        Volume { id: VolumeId { incarnation, ..id.clone() }, size, ..volume(fs, &id.object, &entry) }
+        let volume = volume(fs, &id.object, &entry);
+        Volume { id, size, ..volume }
     }
 }

@@ -1,13 +1,10 @@
 //! Lists of volumes and snapshots: the index of each file system, in the order of the keys.
 
-use std::sync::Arc;
-
 use crate::backend::ceph::ClusterAccess;
 use crate::backend::cephfs::context::{Context, Fs};
 use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::volumes::find::volume;
 use crate::backend::{Page, Unlisted, Volume};
-use crate::clusters::Cluster;
 use crate::dispatch::Call;
 use crate::error::Result;
 use crate::secrets::Secrets;
@@ -38,8 +35,19 @@ pub(crate) fn of_every_file_system<T>(
     let mut found: Vec<(String, T)> = Vec::new();
     for cluster in context.clusters.all().into_iter().filter(|cluster| cluster.credentials.is_some()) {
         let name = cluster.name.clone();
-        match of_cluster(context, call, cluster, &read) {
-            Ok(here) => found.extend(here),
+        let access = ClusterAccess::new(cluster, &Secrets::default());
+        match access.and_then(|access| context.roots(call, &access)) {
+            Ok(roots) => {
+                for root in roots {
+                    match in_file_system(&root, &read) {
+                        Ok(here) => found.extend(here),
+                        Err(error) => unlisted(error.context(format_args!(
+                            "list file system {:?} of cluster {name:?}",
+                            root.file_system.name
+                        )))?,
+                    }
+                }
+            }
             Err(error) => {
                 unlisted(error.context(format_args!("list the file systems of cluster {name:?}")))?;
             }
@@ -53,18 +61,10 @@ pub(crate) fn of_every_file_system<T>(
     Ok(Page { entries: found.into_iter().map(|(_, found)| found).collect(), next })
 }
 
-fn of_cluster<T>(
-    context: &Context,
-    call: &Call,
-    cluster: Arc<Cluster>,
+fn in_file_system<T>(
+    root: &Fs<'_>,
     read: &impl Fn(&Fs<'_>, &str, &Entry) -> Option<(String, T)>,
 ) -> Result<Vec<(String, T)>> {
-    let access = ClusterAccess::new(cluster, &Secrets::default())?;
-    let mut found = Vec::new();
-    for root in context.roots(call, &access)? {
-        for (group, object, entry) in root.index().all()? {
-            found.extend(read(&root.in_group(&group), &object, &entry));
-        }
-    }
-    Ok(found)
+    let all = root.index().all()?.into_iter();
+    Ok(all.filter_map(|(group, object, entry)| read(&root.in_group(&group), &object, &entry)).collect())
 }

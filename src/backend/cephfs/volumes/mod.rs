@@ -10,6 +10,7 @@ pub(crate) mod share;
 pub(crate) mod size;
 
 use crate::backend::ceph::domains::Wishes;
+use crate::backend::cephfs::clients;
 use crate::backend::cephfs::context::{Context, Fs, is_drawn};
 use crate::backend::cephfs::index::{Entry, State};
 use crate::backend::cephfs::parameters::Settings;
@@ -25,6 +26,9 @@ use crate::dispatch::Call;
 use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::secrets::Secrets;
+
+/// A quota is nearly used up when less than this part of it (1/20) is left.
+const NEARLY: u64 = 20;
 
 impl Volumes for Context {
     /// The name of a volume that cephlet made is never used again, so it needs no look.
@@ -66,10 +70,16 @@ impl Volumes for Context {
 
     fn inspect(&self, call: &Call, id: &VolumeId, secrets: &Secrets) -> Result<Option<Volume>> {
         let look = |fs: &Fs<'_>| {
-            let Some(found) = find(fs, id)? else { return Ok(None) };
-            let condition = Some(condition(fs, &found)?);
+            let (volume, condition) = match clients::silent_rank(fs)? {
+                // The manager waits for the MDS.
+                Some(rank) => (listed(fs, id)?, Some(silent(fs, rank))),
+                None => {
+                    let Some(found) = find(fs, id)? else { return Ok(None) };
+                    (found.volume(fs, id), condition(fs, &found)?)
+                }
+            };
             let nodes = fs.publications(&id.object)?.into_iter().map(|it| it.node);
-            Ok(Some(Volume { published: nodes.collect(), condition, ..found.volume(fs, id) }))
+            Ok(Some(Volume { published: nodes.collect(), condition: Some(condition), ..volume }))
         };
         self.unless_removed(call, (&id.place, &id.object, secrets), None, look).map(Option::flatten)
     }
@@ -115,11 +125,34 @@ fn capacity(fs: &Fs<'_>, settings: &Settings, wishes: &Wishes) -> Result<Capacit
     Ok(Capacity { available, largest: size::LARGEST, smallest: 1 })
 }
 
-/// What is wrong with a volume: nothing more can be written to it.
+/// The volume as the index has it.
+///
+/// # Errors
+/// Unavailable: the index says nothing of it.
+fn listed(fs: &Fs<'_>, id: &VolumeId) -> Result<Volume> {
+    let entry = fs.index().get(&fs.path(&id.object))?;
+    let made = entry.filter(|entry| entry.state == State::Whole && entry.request.is_some());
+    made.map(|entry| find::volume(fs, &id.object, &entry)).ok_or_else(|| {
+        Error::unavailable(format!("the file system {:?} has no MDS that could tell of it", fs.place.pool))
+    })
+}
+
+fn silent(fs: &Fs<'_>, rank: u32) -> Fault {
+    let name = &fs.place.pool;
+    let detail = format!(
+        "rank {rank} of its file system {name:?} has no MDS that answers: see `ceph fs status {name}`; its users \
+         wait until then"
+    );
+    Fault::new(Reason::FileSystemSilent, detail)
+}
+
+/// What is wrong with a volume: little or nothing more can be written to it.
 fn condition(fs: &Fs<'_>, found: &Found) -> Result<Condition> {
     let Subvolume { size, used, data_pool, .. } = &found.subvolume;
-    if size.is_some_and(|size| *used >= size) {
-        return Ok(Some(Reason::QuotaUsedUp.into()));
+    match size {
+        Some(size) if used >= size => return Ok(Some(Reason::QuotaUsedUp.into())),
+        Some(size) if size - used < size / NEARLY => return Ok(Some(Reason::QuotaNearlyUsedUp.into())),
+        _ => {}
     }
     let is_full = fs.monitors().free_spaces()?.get(data_pool).is_some_and(|space| space.full);
     let detail = || format!("pool {data_pool:?} with its data is full: see `ceph df detail`");

@@ -20,9 +20,11 @@ use crate::backend::cephfs::context::Fs;
 use crate::backend::cephfs::index::{Entry, SnapshotPath, State};
 use crate::backend::cephfs::parameters::{SHARES, Settings};
 use crate::backend::cephfs::snapshot;
+use crate::backend::cephfs::volumes::place;
+use crate::backend::creation_record::Placed;
 use crate::backend::{NewVolume, Origin};
 use crate::csi::SizeRange;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::ids::Place;
 use crate::kernel::ceph::Mounter;
 
@@ -75,6 +77,24 @@ pub(crate) fn refuse_larger(range: &SizeRange, size: u64) -> Result<()> {
             range.required
         ))),
     }
+}
+
+/// The place of a volume that shares a snapshot, which is at this place.
+///
+/// # Errors
+/// No space: it is not reachable from where the request asks for.
+pub(crate) fn placed(fs: &Fs<'_>, new: &NewVolume, snapshot: &Placed) -> Result<Placed> {
+    place::suits(fs, new, snapshot).map_err(|_| {
+        Error::new(
+            Kind::NoSpace,
+            format!(
+                "it shares its snapshot, which is reachable from {} only, none of the domains that are asked for; \
+                 {COPY_INSTEAD}",
+                snapshot.domains
+            ),
+        )
+    })?;
+    Ok(Placed { data_pool: None, ..snapshot.clone() })
 }
 
 /// Looks whether the snapshot may still be shared, after the entry of the volume was written.

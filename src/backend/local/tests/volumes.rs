@@ -4,6 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Barrier;
 
 use super::*;
+use crate::backend::local::store::Shelf;
 use crate::backend::{Deleted, Placement};
 use crate::csi::TopologyRequirement;
 use crate::ids::{Place, VolumeId};
@@ -208,6 +209,20 @@ fn preallocated_volumes_have_their_blocks() {
     it.local.expand(&it.call, &volume.id, &SizeRange { required: 4 * MIB, limit: 0 }, &it.none).unwrap();
     assert!(allocated() >= 4 * MIB);
     assert_eq!(it.find(&volume).unwrap().size, 4 * MIB);
+}
+
+/// The kernel reports a failed sync only once, and the next one succeeds.
+#[test]
+fn nothing_is_answered_from_a_directory_that_could_not_be_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, elsewhere) = (dir.path().join("volumes"), dir.path().join("elsewhere"));
+    let shelf = Shelf::ensure(path.clone()).unwrap();
+    shelf.sync().unwrap();
+    assert!(shelf.names().unwrap().is_empty());
+    std::fs::rename(&path, &elsewhere).unwrap();
+    shelf.sync().unwrap_err();
+    std::fs::rename(&elsewhere, &path).unwrap();
+    refused(shelf.names(), Kind::Unavailable, &["could not be synced", "restart"]);
 }
 
 #[test]

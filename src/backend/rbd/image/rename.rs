@@ -9,7 +9,7 @@ use crate::backend::Rename;
 use crate::backend::rbd::context::Pool;
 use crate::backend::rbd::image::remove::{remove_for_good, remove_left_over};
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, Removed, Renamed};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The image of this name, if the name is its own. It is looked up by its id in any case: an image that was
 /// to be deleted, and was renamed half way, may have lost its snapshots since.
@@ -101,11 +101,14 @@ fn try_rename(pool: &Pool<'_>, info: &ImageInfo, name: &str) -> Result<Renamed> 
     }
 }
 
-/// Removes a second name of an image, unless that name means another image by now. `rbd rename` leaves one
-/// if it is killed, or if its last step, the removal of the former name, fails: it succeeds all the same.
+/// Removes a second name of an image, unless that name means another image by now, or a rename has made it
+/// the image's own. `rbd rename` leaves one if it is killed, or if its last step, the removal of the former
+/// name, fails: it succeeds all the same.
 pub(crate) fn remove_second_name(pool: &Pool<'_>, info: &ImageInfo) -> Result<()> {
+    let is_own =
+        || Ok::<_, Error>(pool.info(ImageRef::Id(&info.id))?.is_some_and(|own| own.name == info.name));
     match pool.info(ImageRef::Name(&info.name))? {
-        Some(now) if now.id == info.id => {
+        Some(now) if now.id == info.id && !is_own()? => {
             log::warn!(
                 "{}: removing {}, a second name that a rename left of image {}",
                 pool.at,

@@ -92,7 +92,8 @@ impl Node {
     }
 
     fn runs(&self, process: u32, arguments: &[&str]) {
-        self.write(&format!("proc/{process}"), &[]);
+        let name = arguments[0].rsplit('/').next().unwrap();
+        self.write(&format!("proc/{process}"), &[("comm", name)]);
         fs::write(self.dir.path().join(format!("proc/{process}/cmdline")), arguments.join("\0") + "\0")
             .unwrap();
     }
