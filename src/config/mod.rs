@@ -224,7 +224,7 @@ impl Config {
             tool_timeout: reader.known("CEPHLET_TOOL_TIMEOUT", parse::duration),
             session: reader.either("CEPHLET_SESSION", [("auto", true), ("off", false)]),
             session_idle: reader.known("CEPHLET_SESSION_IDLE", parse::duration),
-            tools: reader.known("CEPHLET_TOOLS", |text| parse::number(text, 1, 64)),
+            tools: reader.known("CEPHLET_TOOLS", |text| parse::number(text, 2, 64)),
             single_node_targets: reader.either("CEPHLET_SINGLE_NODE_TARGETS", targets),
             in_container: reader.inherited("container").is_some(),
             stages: reader.either("CEPHLET_STAGING", [("on", true), ("off", false)]),

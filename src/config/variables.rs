@@ -55,14 +55,22 @@ pub const VARIABLES: &[Variable] = &[
     variable("CEPHLET_QUEUE", "256", "calls that may wait for a worker, a volume or a cluster, 1 to 65536"),
     variable("CEPHLET_LOCK_SLOTS", "1024", "volumes that can be worked on at once, 16 to 65536"),
     variable("CEPHLET_LOCK_WAIT", "60s", "how long a call waits for a volume that another call holds"),
-    variable("CEPHLET_TOOL_TIMEOUT", "120s", "how long a command that changes something may take"),
+    variable(
+        "CEPHLET_TOOL_TIMEOUT",
+        "120s",
+        "how long a command that changes something may take; with Ceph at least 90s, or commands are killed that would end",
+    ),
     variable(
         "CEPHLET_SESSION",
         "auto",
         "with auto, Ceph clusters are asked by one resident process where Ceph's Python bindings are installed; with off, by a process each time",
     ),
     variable("CEPHLET_SESSION_IDLE", "60s", "how long that process stays when it is not asked"),
-    variable("CEPHLET_TOOLS", "4", "tools that may run at the same time for one cluster, 1 to 64"),
+    variable(
+        "CEPHLET_TOOLS",
+        "4",
+        "tools that may run at the same time for one cluster, 2 to 64; commands without a deadline leave one place to others",
+    ),
     variable(
         "CEPHLET_SINGLE_NODE_TARGETS",
         "lenient",

@@ -55,6 +55,12 @@ impl Call {
         Self { condition: Some(Arc::new(condition)), ..self.clone() }
     }
 
+    /// The same call for work that needs nothing of what it holds.
+    #[must_use]
+    pub fn without_hold(&self) -> Self {
+        Self { held: Arc::default(), ..self.clone() }
+    }
+
     /// Whether a command may be begun now.
     pub fn may_begin(&self) -> bool {
         self.condition.as_ref().is_none_or(|condition| condition())

@@ -15,6 +15,9 @@ pub const MIN_WORKERS: usize = 4;
 /// Workers that one bulkhead leaves to the others.
 const SPARE: usize = 2;
 
+/// The least number of calls without storage that may wait: an orchestrator sends several at once.
+const QUICK: usize = 64;
+
 /// The threads that calls run on, and how many of them may work at once.
 pub struct Workers {
     pool: Pool,
@@ -34,7 +37,7 @@ impl Workers {
         let limits = Limits { all: count, each: count - SPARE, lasting: usize::MAX };
         Ok(Self {
             pool: Pool::start("worker", count..=count + queue, count + queue)?,
-            quick: Pool::start("quick worker", 1..=1, queue)?,
+            quick: Pool::start("quick worker", 1..=1, queue.max(QUICK))?,
             permits: Permits::new(limits),
             count,
             queue,

@@ -21,7 +21,7 @@ const STACK: usize = 128 * 1024;
 pub(super) struct Orphan {
     pub(super) job: Process,
     pub(super) command: String,
-    /// Holds the lock of the volume.
+    /// Holds the lock of the volume, unless the process changes nothing.
     pub(super) call: Call,
     /// The bulkhead in which it is counted.
     pub(super) bulkhead: Option<Bulkhead>,

@@ -250,15 +250,15 @@ impl Processes {
         if reaped {
             job.reap();
         } else {
-            warn!(
-                "call {}: `{command}` (process {}) cannot be killed; its volume stays locked",
-                task.call.id(),
-                job.pid()
-            );
+            // A question changes nothing, also later: the volume can be unpublished while it hangs.
+            let is_question = matches!(task.class, Class::Question | Class::Listing);
+            let call = if is_question { task.call.without_hold() } else { task.call.clone() };
+            let lock = if is_question { "" } else { "; its volume stays locked" };
+            warn!("call {}: `{command}` (process {}) cannot be killed{lock}", call.id(), job.pid());
             self.reaper.adopt(Orphan {
                 job,
                 command: command.to_owned(),
-                call: task.call.clone(),
+                call,
                 bulkhead: task.permit.bulkhead().clone(),
                 _permit: None,
             });

@@ -192,8 +192,9 @@ impl Loops for Kernel {
     }
 }
 
-/// Whether two paths have the same last two components.
+/// Whether two paths have the same last two components; the file may have been deleted since.
 fn may_be(file: &Path, image: &Path) -> bool {
+    let file = loopdev::without_deleted(file).unwrap_or(file);
     file.file_name() == image.file_name()
         && file.parent().map(Path::file_name) == image.parent().map(Path::file_name)
 }

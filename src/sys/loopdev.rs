@@ -321,7 +321,8 @@ pub(super) fn backing_file(device: &OsStr) -> io::Result<Option<PathBuf>> {
     }
 }
 
-fn without_deleted(file: &Path) -> Option<&Path> {
+/// The path of a file that was deleted, as sysfs shows it; None for any other.
+pub fn without_deleted(file: &Path) -> Option<&Path> {
     file.as_os_str().as_bytes().strip_suffix(b" (deleted)").map(|path| Path::new(OsStr::from_bytes(path)))
 }
 

@@ -59,7 +59,7 @@ fn is_left_alone(backup: &Site, id: &str) {
             &["promote it first"],
         );
     }
-    refused(backup.promote(id, false, &[]), Code::FAILED_PRECONDITION, &["not yet", "demote it there"]);
+    refused(backup.promote(id, false, &[]), Code::UNAVAILABLE, &["not yet", "demote it there"]);
 }
 
 /// The copy is deleted once the first site has disabled the replication and the rbd-mirror of the second one
@@ -177,7 +177,7 @@ fn written_elsewhere(mode: &str) {
     refused(backup.demote(&id, false), Code::UNAVAILABLE, &message);
     backup.demote(&id, true).expect("demote by force");
     main.await_word_of_demotion(&id);
-    refused(main.promote(&id, false, &[]), Code::FAILED_PRECONDITION, &["not yet", "force"]);
+    refused(main.promote(&id, false, &[]), Code::UNAVAILABLE, &["not yet", "force"]);
     drop(paused);
     // The rbd-mirror here has not seen the other image primary: it copies nothing until it does.
     backup.promote(&id, true, &[]).expect("nobody else has promoted it");

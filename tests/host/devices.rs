@@ -75,13 +75,13 @@ fn what_is_put_there_before_the_formatter_begins_is_not_formatted() {
     let scratch = Arc::new(Scratch::new());
     let hanging = Hanging::new(&scratch, "mkfs.ext4");
     let setup = Setup::within(scratch).set("CEPHLET_TOOL_PATH", hanging.tool_path());
-    let daemon = setup.set("CEPHLET_TOOLS", 1).set("CEPHLET_LOG", "debug").start();
+    let daemon = setup.set("CEPHLET_TOOLS", 2).set("CEPHLET_LOG", "debug").start();
     let [first, second] =
         ["first", "second"].map(|name| TestVolume::create(&daemon, name, 32, mount("ext4")));
     std::thread::scope(|scope| {
         let of_first = scope.spawn(|| first.stage("stage-1"));
         hanging.await_start();
-        // It was found blank, and waits for the only place there is for a tool.
+        // It was found blank, and waits for the only place there is for tools without a deadline.
         let of_second = scope.spawn(|| second.stage("stage-2"));
         daemon.log.await_lines("`look what is on", 2);
         poke(&second.image(), 16 << 20, b"somebody's data");

@@ -127,6 +127,8 @@ def lose(group):
 def metadata(tree, group):
     for subvolume in entries(tree, f"/volumes/{group}".encode()):
         path = b"/volumes/%s/%s" % (group.encode(), subvolume)
+        if b".meta" not in entries(tree, path):
+            continue  # A manager that died has made only the directory.
         file = tree.open(path + b"/.meta", "r")
         yield path, tree.read(file, 0, 1 << 20)
         tree.close(file)

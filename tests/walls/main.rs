@@ -232,7 +232,9 @@ fn comments_fit_into_a_line() {
 /// - 36 690: snapshots that a manager keeps for copies that have ended are found.
 /// - 36 850: what two readings of the backends have found: copies that end while they are looked at, refused
 ///   deletions, conditions of quotas and metadata servers, blocks of preallocated copies, failed syncs.
-const BUDGET: usize = 36_850;
+/// - 36 940: what two further readings have found: promotions that clients would force, metadata servers that
+///   would be fenced, mounts under other mounts, questions that hang, clones whose removal was killed.
+const BUDGET: usize = 36_940;
 
 #[test]
 fn the_product_stays_within_its_budget() {

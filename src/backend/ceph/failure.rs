@@ -138,7 +138,8 @@ impl Failure {
         }
         error.hint(
             "for CephFS a controller's user needs `mon 'allow r' mgr 'allow rw' osd 'allow rwx pool=METADATA \
-             namespace=cephlet'`, see cephlet-cephfs(7)",
+             namespace=cephlet'`, and so does that of a node where no controller publishes the volume, see \
+             cephlet-cephfs(7)",
         )
     }
 

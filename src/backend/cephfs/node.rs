@@ -31,6 +31,9 @@ const MODULE: &str = "ceph";
 /// The same for ceph-fuse.
 const FUSE_MODULE: &str = "fuse";
 
+/// How a node without Ceph's tools gets a volume.
+const BY_CONTROLLER: &str = "or have a controller publish the volume to this node (ControllerPublishVolume)";
+
 /// This node.
 pub struct ThisNode {
     pub name: String,
@@ -144,6 +147,7 @@ impl Node {
     /// Publishes the volume to this node, if the controller was not asked to.
     fn publish_here(&self, call: &Call, id: &VolumeId, wanted: &NodeContext<'_>) -> Result<PublishContext> {
         let capability = wanted.capability.clone();
+        self.context.objects.has_rados().map_err(|error| error.hint(BY_CONTROLLER))?;
         let publication =
             Publication { node: self.here.name.clone(), capability, read_only: wanted.read_only };
         let publication = NodePublication::new(&publication, PublishedBy::Node);

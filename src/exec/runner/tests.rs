@@ -323,6 +323,19 @@ fn what_cannot_be_killed_keeps_the_lock_until_it_is_gone() {
     assert_eq!(stubs.processes.reaper.count(), 0);
 }
 
+#[test]
+fn a_question_that_cannot_be_killed_frees_the_lock() {
+    let stubs = Stubs::hasty(Duration::from_millis(100), Duration::from_millis(200));
+    let frozen = Frozen::below(stubs.dir.path());
+    let (call, released) = call_with_lock(false);
+    let error = stubs.run_for(&call, Class::Question, "echo stuck > $0/mount/file").unwrap_err();
+    assert!(matches!(error.why, Why::TimedOut { reaped: false, .. }), "{error}");
+    drop(call);
+    assert!(released.recv_timeout(SOON).is_err_and(|error| error == mpsc::RecvTimeoutError::Disconnected));
+    assert_eq!(stubs.processes.reaper.count(), 1);
+    drop(frozen);
+}
+
 /// Stubs whose helper is a script. Another process writes it: a child that another test is starting could
 /// inherit this process's descriptor for writing, and exec would fail with ETXTBSY.
 fn stubs_with_helper(script: &str) -> Stubs {

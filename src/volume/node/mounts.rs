@@ -266,7 +266,9 @@ impl Operations {
     /// What is mounted at `target`.
     pub(crate) fn mounted_at(&self, volume: &OnNode<'_>, target: impl AsRef<Path>) -> Result<Mounted> {
         let (mounts, target) = (volume.mounts()?, &resolved(target)?);
-        let Some(present) = mounts.find_at(target) else { return Ok(Mounted::Nothing) };
+        if mounts.at(target).next().is_none() {
+            return Ok(Mounted::Nothing);
+        }
         let (real, attachment) = (self.real_mount(volume.id)?, volume.attachment()?);
         let own = attachment.as_ref().and_then(|attachment| attachment.mounts_in(&mounts));
         let ours = |mount: &Mount| match &own {
@@ -276,9 +278,15 @@ impl Operations {
                     || volume.backend.node().is_mount_of(&volume.id_here(), mount)
             }
         };
-        Ok(match (ours(present), mounts.at(target).any(ours)) {
-            (true, _) => Mounted::Ours { read_only: present.is_read_only() },
-            (false, covers_ours) => {
+        let covers_ours = mounts.at(target).any(ours);
+        // Where none is seen, a mount on a directory above covers them all.
+        let covering = mounts.find_at(target).or_else(|| mounts.under(target).filter(|_| covers_ours));
+        Ok(match covering {
+            None => Mounted::Nothing,
+            Some(present) if present.mount_point == *target && ours(present) => {
+                Mounted::Ours { read_only: present.is_read_only() }
+            }
+            Some(present) => {
                 Mounted::Foreign { what: present.source.to_string_lossy().into_owned(), covers_ours }
             }
         })

@@ -23,6 +23,9 @@ const VOLUMES: usize = 100;
 /// How many copies.
 const COPIES: usize = 4;
 
+/// What `doctor` says of a copy that the manager has lost; its directory follows.
+const LOST: &str = "remove its directory ";
+
 /// How long the manager waits before it begins to copy, in seconds.
 const DELAY: &str = "mgr/volumes/snapshot_clone_delay";
 
@@ -63,15 +66,28 @@ impl Scene {
     }
 
     /// Deletes all that is left, and asserts that nothing else is. A start sweeps up what a manager has only
-    /// half made. Snapshots that it keeps for copies that have ended are freed, as `doctor` says.
+    /// half made. Snapshots that it keeps for copies that have ended are freed, and copies that it has lost
+    /// are removed, as `doctor` says.
     #[track_caller]
     fn end(mut self) {
         let left: Vec<String> = self.group.volumes().iter().map(|name| self.group.prefix() + name).collect();
         self.clear(&left);
         eprintln!("{} snapshots were kept", self.group.script("free", &self.group.name));
+        for directory in self.remedies().iter().filter_map(|mend| Some(mend.split_once(LOST)?.1)) {
+            eprintln!("{directory} was lost");
+            self.group.script("remove", directory);
+        }
         self.daemon.restart();
         self.group.assert_nothing();
         self.daemon.assert_well();
+    }
+
+    /// What `doctor` says is to be done about each of its findings.
+    #[track_caller]
+    fn remedies(&self) -> Vec<String> {
+        let found = command(&self.daemon, "doctor --json", "").stdout;
+        let found: Vec<Value> = serde_json::from_slice(&found).expect("JSON");
+        found.iter().map(|it| it["mend"].as_str().unwrap_or_default().to_string()).collect()
     }
 
     /// Deletes these volumes.
@@ -134,10 +150,8 @@ fn a_copy_that_no_manager_knows_of_is_made_under_another_name() {
     let copy = settle(|| client.create(&request)).volume_id;
     assert_eq!(group.volumes().len(), 4);
 
-    let found: Value =
-        serde_json::from_slice(&command(&scene.daemon, "doctor --json", "").stdout).expect("JSON");
-    let mend = found[0]["mend"].as_str().expect("a finding");
-    let (_, directory) = mend.split_once("remove its directory ").unwrap_or_else(|| panic!("{found}"));
+    let found = scene.remedies();
+    let (_, directory) = found[0].split_once(LOST).unwrap_or_else(|| panic!("{found:?}"));
     group.script("remove", directory);
     scene.clear(&[copy, first, source]);
     scene.daemon.restart();
@@ -159,14 +173,9 @@ fn a_snapshot_that_the_manager_keeps_for_an_ended_copy_is_found_and_can_be_freed
     client.delete_volume(&delete(&source)).expect("delete the source");
     assert_eq!(group.subvolumes().len(), 3, "the manager keeps the snapshot");
     await_that("doctor finds the snapshot", || {
-        let found: Value =
-            serde_json::from_slice(&command(&scene.daemon, "doctor --json", "").stdout).expect("JSON");
-        let mend = found[0]["mend"].as_str().unwrap_or_default();
-        if mend.contains("remove the lines of the section [clone snaps]") {
-            Ok(())
-        } else {
-            Err(found.to_string())
-        }
+        let found = scene.remedies();
+        let is_found = found.iter().any(|it| it.contains("remove the lines of the section [clone snaps]"));
+        if is_found { Ok(()) } else { Err(format!("{found:?}")) }
     });
     assert_eq!(group.script("free", &group.name), "1");
     scene.daemon.restart();

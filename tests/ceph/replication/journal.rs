@@ -69,7 +69,7 @@ fn a_journal_is_replicated_too() {
     accepted("the first copy arrives", || main.destination(&id));
     fail_over(&main, &backup, &id, 11);
     accepted("the other site follows", || backup.demote(&id, false));
-    refused(backup.promote(&id, false, &[]), Code::FAILED_PRECONDITION, &["was demoted here"]);
+    refused(backup.promote(&id, false, &[]), Code::UNAVAILABLE, &["was demoted here"]);
     backup.promote(&id, true, &[]).expect("nobody else has promoted it");
     backup.fill(&id, 1, 33);
     main.await_content(&id, &backup.checksum(&id));

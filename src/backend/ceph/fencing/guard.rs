@@ -10,8 +10,12 @@ use crate::error::{Error, Result};
 
 /// Refuses networks that hold an address of the cluster's daemons, or one of this host's `own`.
 pub(super) fn check(networks: &[IpNet], map: &ClusterMap, own: &[IpAddr]) -> Result<()> {
-    let protected =
-        [("a monitor", &map.monitors), ("an OSD", &map.osds), ("the active manager", &map.managers)];
+    let protected = [
+        ("a monitor", &map.monitors),
+        ("an OSD", &map.osds),
+        ("the active manager", &map.managers),
+        ("a metadata server", &map.metadata_servers),
+    ];
     let hit = |addresses: &[IpAddr]| {
         let pairs = networks.iter().flat_map(|net| addresses.iter().map(move |it| (net, *it)));
         pairs.into_iter().find(|(network, address)| network.contains(address))

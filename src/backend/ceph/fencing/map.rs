@@ -28,9 +28,11 @@ pub(super) struct ClusterMap {
     pub(super) monitors: Vec<IpAddr>,
     /// The address of its active manager; empty for users who may not see it.
     pub(super) managers: Vec<IpAddr>,
+    /// The addresses of the metadata servers of its file systems; empty for users who may not see them.
+    pub(super) metadata_servers: Vec<IpAddr>,
 }
 
-/// `osd dump`, `mon dump` or `mgr dump`
+/// `osd dump`, `mon dump`, `mgr dump` or `fs dump`
 #[derive(Deserialize)]
 struct Dump {
     #[serde(default)]
@@ -43,6 +45,24 @@ struct Dump {
     #[serde(default)]
     blocklist: BTreeMap<String, String>,
     range_blocklist: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    filesystems: Vec<FileSystem>,
+}
+
+#[derive(Deserialize)]
+struct FileSystem {
+    mdsmap: MdsMap,
+}
+
+#[derive(Deserialize)]
+struct MdsMap {
+    info: BTreeMap<String, MetadataServer>,
+}
+
+#[derive(Deserialize)]
+struct MetadataServer {
+    #[serde(default)]
+    addrs: Addresses,
 }
 
 #[derive(Deserialize)]
@@ -71,15 +91,17 @@ impl Addresses {
 }
 
 impl ClusterMap {
-    /// Reads the output of `mon dump`, `mgr dump` and `osd dump`, in any order.
+    /// Reads the output of `mon dump`, `mgr dump`, `fs dump` and `osd dump`, in any order.
     ///
     /// # Errors
     /// The output cannot be read, or contains no `osd dump`.
     pub(super) fn read(output: &Output) -> Result<Self> {
         let (mut map, mut knows_osds) = (Self::default(), false);
-        for Dump { fsid, mons, active_addrs, osds, blocklist, range_blocklist } in
+        for Dump { fsid, mons, active_addrs, osds, blocklist, range_blocklist, filesystems } in
             read_all("ceph osd dump", &output.stdout)?
         {
+            let servers = filesystems.iter().flat_map(|it| it.mdsmap.info.values());
+            map.metadata_servers.extend(servers.flat_map(|server| server.addrs.ips()));
             map.monitors.extend(mons.iter().flat_map(|it| it.public_addrs.ips()));
             map.managers.extend(active_addrs.ips());
             let Some(osds) = osds else { continue };
@@ -132,6 +154,8 @@ mod tests {
         {"type":"v2","addr":"10.9.0.2:3300","nonce":0},{"type":"v1","addr":"[fd09::2]:6789","nonce":0}]}}]}"#;
     const MANAGER: &str =
         r#"{"active_name":"x","active_addrs":{"addrvec":[{"type":"v2","addr":"10.9.0.3:6800","nonce":7}]}}"#;
+    const FILE_SYSTEMS: &str = r#"{"epoch":4,"standbys":[],"filesystems":[{"mdsmap":{"fs_name":"cephfs","info":{"gid_7":
+        {"gid":7,"name":"a","addrs":{"addrvec":[{"type":"v2","addr":"10.9.0.4:6814","nonce":3}]}}}},"id":1}]}"#;
     const OSDS: &str = r#"{"epoch":9,"fsid":"c0ffee","osds":[{"osd":0,
         "public_addrs":{"addrvec":[{"type":"v2","addr":"10.9.0.1:6857","nonce":2}]},
         "cluster_addrs":{"addrvec":[{"type":"v2","addr":"10.8.0.1:6857","nonce":2}]}}],
@@ -148,10 +172,11 @@ mod tests {
 
     #[test]
     fn a_cluster_is_read_from_all_that_was_printed() {
-        let map = read(&format!("{MONITORS}\n\n{MANAGER}\n{OSDS}\n")).unwrap();
+        let map = read(&format!("{MONITORS}\n\n{MANAGER}\n{FILE_SYSTEMS}\n{OSDS}\n")).unwrap();
         let text = |ips: &[IpAddr]| ips.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!((map.fsid.as_str(), map.knows_ranges), ("c0ffee", true));
         assert_eq!(text(&map.monitors), ["10.9.0.2", "fd09::2"]);
+        assert_eq!(text(&map.metadata_servers), ["10.9.0.4"]);
         assert_eq!(
             (text(&map.managers), text(&map.osds)),
             (vec!["10.9.0.3".into()], vec!["10.9.0.1".into(), "10.8.0.1".into()])

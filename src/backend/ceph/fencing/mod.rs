@@ -66,7 +66,7 @@ impl Fences {
 
 /// Reads the cluster and its daemons; also gives the answer to a trial removal.
 fn look(monitors: &MonitorClient<'_>) -> Result<(ClusterMap, String)> {
-    let dumps = ["mon dump", "mgr dump", "osd dump"].map(|dump| question(dump, None));
+    let dumps = ["mon dump", "mgr dump", "fs dump", "osd dump"].map(|dump| question(dump, None));
     ask(monitors, Class::Change, dumps.into_iter().chain([removal(NO_ENTRY)]))
 }
 

@@ -29,6 +29,7 @@ fn fake(knows_ranges: bool) -> FakeMonitors {
         osds: own(&["10.9.0.1", "127.0.0.1"]),
         monitors: own(&["10.9.0.2", "fd09::2"]),
         managers: own(&["10.9.0.3"]),
+        metadata_servers: own(&["10.9.0.4"]),
         ..FakeMonitors::default()
     }
 }
@@ -131,6 +132,7 @@ fn the_cluster_and_this_host_are_not_fenced() {
         ("10.9.0.0/30", "a monitor"),
         ("fd09::/16", "a monitor"),
         ("10.9.0.3/32", "the active manager"),
+        ("10.9.0.4/32", "a metadata server"),
     ] {
         let error = scene.fence(&["10.0.0.7/32", network]).unwrap_err();
         assert_eq!(error.kind(), Kind::Precondition, "{network}");
@@ -197,7 +199,7 @@ fn told(answers: &[(&str, &str)], work: impl Fn(&Fences) -> Result<()>) -> (Resu
     (result, runner.ran().iter().map(lines).collect())
 }
 
-const LOOK: &str = "mon dump\nmgr dump\nosd dump\nosd blocklist rm 192.0.2.255:0/4294967295\n";
+const LOOK: &str = "mon dump\nmgr dump\nfs dump\nosd dump\nosd blocklist rm 192.0.2.255:0/4294967295\n";
 
 #[test]
 fn one_process_shows_the_cluster_and_another_makes_all_changes_and_reads_them_back() {

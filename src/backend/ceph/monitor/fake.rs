@@ -35,6 +35,7 @@ pub(crate) struct FakeMonitors {
     pub osds: Vec<String>,
     pub monitors: Vec<String>,
     pub managers: Vec<String>,
+    pub metadata_servers: Vec<String>,
     /// The checks of `ceph health`, by their names.
     pub checks: serde_json::Map<String, Value>,
 }
@@ -51,6 +52,7 @@ impl Default for FakeMonitors {
             osds: Vec::new(),
             monitors: Vec::new(),
             managers: Vec::new(),
+            metadata_servers: Vec::new(),
             checks: serde_json::Map::new(),
         }
     }
@@ -104,6 +106,10 @@ impl FakeMonitors {
             ("health", _) => json!({ "checks": self.checks }),
             ("mon dump", _) => json!({ "mons": daemons(&self.monitors) }),
             ("mgr dump", _) => json!({ "active_addrs": addresses(&self.managers) }),
+            ("fs dump", _) => {
+                let info = json!({ "gid_7": { "addrs": addresses(&self.metadata_servers) } });
+                json!({ "filesystems": [{ "mdsmap": { "info": info } }] })
+            }
             ("osd dump", _) => self.osd_dump(),
             ("osd blocklist", "rm") if self.forbids_removal => {
                 return Err((libc::EACCES, "Error EACCES: access denied\n"));

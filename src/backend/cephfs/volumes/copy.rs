@@ -262,9 +262,8 @@ fn remove_failed(fs: &Fs<'_>, object: &str, asked: Duration) -> Result<()> {
 /// begun within the last minute may not be in its list yet. One that has ended has left the list, so its
 /// state is asked for again after that.
 pub(crate) fn is_lost(fs: &Fs<'_>, object: &str, entry: &Entry) -> Result<bool> {
-    let Some(of) = entry.copy_of.as_ref().filter(|_| entry.age() >= fs.context.timing.lost_copy) else {
-        return Ok(false);
-    };
+    let is_new = entry.state == State::Making && entry.age() < fs.context.timing.lost_copy;
+    let Some(of) = entry.copy_of.as_ref().filter(|_| !is_new) else { return Ok(false) };
     let subvolumes = fs.subvolumes();
     let is_pending = || subvolumes.clone_state(object).map(|state| state == CloneState::Pending);
     Ok(is_pending()? && subvolumes.is_queued(object, of)? == Some(false) && is_pending()?)

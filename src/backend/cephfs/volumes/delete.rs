@@ -37,7 +37,7 @@ pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId, snapshots_may_outlive: bool) ->
     };
     let found = find(fs, id).inspect_err(|_| deleter.release(target))?;
     match (found, lock) {
-        (None, _) => forget(fs, &id.object).map(|()| Deleted::Absent),
+        (None, _) => remove_rest(fs, &id.object).map(|()| Deleted::Absent),
         (Some(_), Err(holders)) => Err(is_published(&holders)),
         (Some(found), Ok(lock)) => {
             let may_have_snapshots = snapshots_may_outlive && found.subvolume.retains_snapshots;
@@ -55,7 +55,7 @@ pub(crate) fn delete(fs: &Fs<'_>, id: &VolumeId, snapshots_may_outlive: bool) ->
 /// may have made, its claim, and its entry last. The next request with the name would find the entry *whole*,
 /// and get an ID that means nothing. Nothing is marked: should the subvolume exist after all, its ID means it
 /// as before.
-fn forget(fs: &Fs<'_>, object: &str) -> Result<()> {
+fn remove_rest(fs: &Fs<'_>, object: &str) -> Result<()> {
     let (path, index) = (fs.path(object), fs.index());
     index.0.remove_lockable(LockTarget::Subvolume(&path))?;
     if let Some(key) = ids::undrawn(object).and_then(ids::volume_key)

@@ -28,7 +28,7 @@ use crate::backend::rbd::image::remove::{
 };
 use crate::backend::rbd::image::rename::find_by_own_name;
 use crate::backend::rbd::image::retain::{names_of_live, retain};
-use crate::backend::rbd::image::retained_checks::check_parent_later;
+use crate::backend::rbd::image::retained_checks::{check_all_retained_later, check_parent_later};
 use crate::backend::rbd::image::unregister::Registered;
 use crate::backend::rbd::image::watchers::{refuse_mapped, refuse_watched_in_removal};
 use crate::backend::rbd::mirror::role::refuse_to_delete_copy;
@@ -250,7 +250,12 @@ fn finish(pool: &Pool<'_>, name: &str, image: &str, found: Option<ImageInfo>) ->
     let parent = found.iter().filter_map(|info| info.parent.as_ref());
     parent.for_each(|parent| check_parent_later(pool, parent));
     match (removed, found) {
-        (Removed::Gone, _) => return Ok(Deleted::Gone),
+        (Removed::Gone, found) => {
+            if found.is_none() {
+                check_all_retained_later(pool);
+            }
+            return Ok(Deleted::Gone);
+        }
         (Removed::Watched, _) => return Err(interrupted()),
         (Removed::HasSnapshots, _) => return Err(needed_in_trash(pool, image)),
         (_, Some(_)) => pool.deleter().release(LockTarget::Header(image)),

@@ -11,7 +11,7 @@
 
 use crate::backend::ceph::publication::deletion::Acquired;
 use crate::backend::rbd::context::Pool;
-use crate::backend::rbd::image::retained_checks::check_parent_later;
+use crate::backend::rbd::image::retained_checks::{check_all_retained_later, check_parent_later};
 use crate::backend::rbd::image::watchers::users;
 use crate::backend::rbd::tool::{ImageInfo, ImageRef, LockTarget, Removed};
 use crate::error::{Error, Result};
@@ -59,6 +59,9 @@ fn purge_for_good(pool: &Pool<'_>, image: &str) -> Result<Removed> {
 /// so. The caller ensures that no image is given the name meanwhile.
 pub(crate) fn remove_left_over(pool: &Pool<'_>, name: &str) -> Result<Removed> {
     let removed = pool.remove(name)?;
+    if removed == Removed::Gone {
+        check_all_retained_later(pool);
+    }
     if removed == Removed::Gone && pool.options()?.trashes_removed {
         // The name goes to the trash, too.
         for entry in pool.trash()?.iter().filter(|entry| entry.name == name) {

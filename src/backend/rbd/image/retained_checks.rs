@@ -18,6 +18,18 @@ pub(crate) fn check_parent_later(pool: &Pool<'_>, parent: &Parent) {
     }
 }
 
+/// The same for all retained images of the pool, after the removal of what a killed removal had left: that
+/// may have been a clone, and does not tell of which image. Images of other pools wait for the hourly sweep.
+pub(crate) fn check_all_retained_later(pool: &Pool<'_>) {
+    match pool.names() {
+        Ok(all) => {
+            let retained = all.iter().filter_map(|name| names::id_of_retained(name));
+            retained.for_each(|image| check_retained_later(pool, image));
+        }
+        Err(error) => log::debug!("{}: retained images are checked later: {error}", pool.at),
+    }
+}
+
 /// Has a job check an image a little later, so that many of its clones cause only one check.
 pub(crate) fn check_retained_later(pool: &Pool<'_>, image: &str) {
     check_retained_in(pool, image, pool.timing().parent_check);

@@ -37,6 +37,7 @@ pub(super) fn resync(pool: &Pool<'_>, id: &VolumeId, force: bool) -> Result<bool
         return ensure_source(id, &status).map(|()| false);
     }
     if status.own.replay == Replay::Error {
+        ensure_met_at_once(id, mirroring, &status)?;
         return ask(pool, id, &info, &status, force);
     }
     is_ready(pool, &info, mirroring, &status)
@@ -75,6 +76,18 @@ fn ensure_source(id: &VolumeId, status: &MirrorStatus) -> Result<()> {
         false => Err(Error::precondition(format!(
             "volume {id} is to be copied anew, but is not primary at the other site, or that gives no sign of life: \
              promote it there first, or there is nothing that it could be copied from"
+        ))),
+    }
+}
+
+/// In a journal the wish is not seen and cannot be withdrawn. If it were met only after a promotion and a
+/// demotion here, it would delete the newest copy.
+fn ensure_met_at_once(id: &VolumeId, mirroring: &Mirroring, status: &MirrorStatus) -> Result<()> {
+    match mirroring.mode == MirroringMode::Snapshot || status.own.is_up {
+        true => Ok(()),
+        false => Err(Error::unavailable(format!(
+            "volume {id} cannot be copied anew, as the rbd-mirror of this cluster gives no sign of life: start it, and \
+             try again"
         ))),
     }
 }

@@ -133,12 +133,15 @@ impl Attempt<'_> {
     fn unless_peer_is_primary(&self) -> Result<Way> {
         let status = self.status()?;
         match peer(status.as_ref()) {
-            Some(peer) if peer.is_primary() => Err(Error::precondition(format!(
-                "{NOT_YET}: volume {} is primary at {:?}, as that site said last: demote it there and wait for that; \
-                 promoted here as well (force) the two would go different ways, and one of them would have to be \
-                 given up",
-                self.id, peer.site
-            ))),
+            Some(peer) if peer.is_primary() => Err(refusal(
+                status.as_ref(),
+                format!(
+                    "{NOT_YET}: volume {} is primary at {:?}, as that site said last: demote it there and wait for \
+                     that; promoted here as well (force) the two would go different ways, and one of them would \
+                     have to be given up",
+                    self.id, peer.site
+                ),
+            )),
             Some(peer) if peer.is_up => Ok(Way::Plain),
             _ => Err(Error::precondition(format!(
                 "{NOT_YET}: nobody says whether volume {} is primary elsewhere, as the other site gives no sign of \
@@ -149,9 +152,7 @@ impl Attempt<'_> {
     }
 
     /// After the peer's demotion has arrived, or one here was broken off, the peer may have been promoted by
-    /// force, and nothing of that has arrived. Its status says so within some tenths of a second. As long as
-    /// the peer is up, the answer is to wait: some clients of csi-addons use force by themselves after a
-    /// failed precondition.
+    /// force, and nothing of that has arrived. Its status says so within some tenths of a second.
     pub fn unless_promoted_again(&self, what: &str) -> Result<Way> {
         let status = self.status()?;
         let Some(peer) = peer(status.as_ref()).filter(|peer| peer.was_primary()) else {
@@ -160,16 +161,17 @@ impl Attempt<'_> {
         let (id, site) = (self.id, &peer.site);
         let since = peer.updated.map(rfc3339).unwrap_or_else(|| "an unknown time".to_string());
         let said = format!("volume {id}: {what}, but {site:?} said at {since} that it is primary there");
-        Err(match peer.is_up {
-            true => Error::unavailable(format!(
+        let what = match peer.is_up {
+            true => format!(
                 "{NOT_YET}: {said}: if it stays so it was promoted there again by force, so demote it there; if it is \
                  no primary there, that site's rbd-mirror hangs, and force does no harm"
-            )),
-            false => Error::precondition(format!(
+            ),
+            false => format!(
                 "{NOT_YET}: {said}, and gives no sign of life: if it was promoted there again, demote it; if that \
                  site is gone, promote it here with force, which loses nothing that was written before the demotion"
-            )),
-        })
+            ),
+        };
+        Err(refusal(status.as_ref(), what))
     }
 
     pub fn status(&self) -> Result<Option<MirrorStatus>> {
@@ -272,7 +274,7 @@ impl Attempt<'_> {
 
     /// `known` is what is known of the copy.
     pub fn not_yet(&self, known: &str) -> Error {
-        Error::precondition(format!(
+        self.refuse(format!(
             "{NOT_YET}: the demotion of volume {} at the other site has not arrived here{known}: demote it there and \
              wait for that; if that site is lost, promote it with force",
             self.id
@@ -280,12 +282,19 @@ impl Attempt<'_> {
     }
 
     fn given_away(&self) -> Error {
-        Error::precondition(format!(
+        self.refuse(format!(
             "{NOT_YET}: volume {} was demoted here, and nothing has arrived since: if the other site had it, demote \
              it there and wait for that (if nothing comes, promote it there with force, and demote it again once \
              it is copied); if nobody had it, promote it here with force",
             self.id
         ))
+    }
+
+    fn refuse(&self, what: String) -> Error {
+        match self.status() {
+            Ok(status) => refusal(status.as_ref(), what),
+            Err(_) => Error::unavailable(what),
+        }
     }
 
     pub fn under_way(&self) -> Error {
@@ -303,6 +312,12 @@ pub(super) fn await_end_of_command<T>(
 ) -> Result<Option<T>> {
     let what = format!("a command that may be changing the role of image {name}");
     pool.call.wait_for(what, pool.timing().role_change, pool.timing().copy_look, look)
+}
+
+/// The refusal of a promotion without force. As long as the peer is up, the answer is to wait: some clients
+/// of csi-addons use force by themselves after a failed precondition, and would lose what is on its way.
+fn refusal(status: Option<&MirrorStatus>, what: String) -> Error {
+    if is_up(peer(status)) { Error::unavailable(what) } else { Error::precondition(what) }
 }
 
 fn peer(status: Option<&MirrorStatus>) -> Option<&SiteStatus> {

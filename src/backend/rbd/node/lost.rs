@@ -17,8 +17,8 @@ use crate::error::{Error, Result};
 use crate::ids::VolumeId;
 use crate::kernel::Backing;
 
-/// For each client's address: since when every look has found no watch of it.
-pub(super) type Missing = Mutex<HashMap<String, Instant>>;
+/// For each client's address: since when every look has found no watch of it, and the last look.
+pub(super) type Missing = Mutex<HashMap<String, (Instant, Instant)>>;
 
 /// How the cluster sees the client of a mapping.
 pub(super) enum Seen {
@@ -43,6 +43,8 @@ pub(super) fn look(pool: &Pool<'_>, id: &VolumeId, device: &BlockDevice) -> Resu
 
 /// Why the mapping is lost, if it is.
 ///
+/// A look long after the one before begins anew: in between the client may have watched.
+///
 /// # Errors
 /// Unavailable as long as its client may still register its watch again.
 pub(super) fn lost(
@@ -63,8 +65,13 @@ pub(super) fn lost(
             let why = format!(
                 "the client at {address}, by which it is mapped as {path}, does not watch its image now"
             );
-            let since = *missing.lock().entry(address).or_insert_with(Instant::now);
-            match since.elapsed() >= after {
+            let (now, mut missing) = (Instant::now(), missing.lock());
+            let (since, last) = missing.entry(address).or_insert((now, now));
+            if now.duration_since(*last) > 12 * after {
+                *since = now;
+            }
+            *last = now;
+            match now.duration_since(*since) >= after {
                 true => Ok(Some(why)),
                 false => Err(Error::unavailable(format!("{why}: try again"))),
             }

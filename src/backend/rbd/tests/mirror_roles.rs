@@ -14,13 +14,14 @@ fn a_volume_is_promoted_when_the_demotion_of_its_peer_has_arrived() {
     let it = scene();
     refused(it.promote(&promotion(false)), Precondition, &["not replicated"]);
     it.set_copy("snapshots-copy", "failed-over-secondary");
+    // Some clients would use force after a failed precondition, and lose what is on its way.
     refused(
         it.promote(&promotion(false)),
-        Precondition,
+        Unavailable,
         &[crate::csi::NOT_YET, "2026-11-24T22:33:23Z", "force"],
     );
     it.set_copy("snapshots-incomplete", "healthy-secondary");
-    refused(it.promote(&promotion(false)), Precondition, &[crate::csi::NOT_YET, "2026-11-24T22:41:39Z"]);
+    refused(it.promote(&promotion(false)), Unavailable, &[crate::csi::NOT_YET, "2026-11-24T22:41:39Z"]);
     it.set_copy("snapshots-demotion-arrived", "both-demoted");
     it.cluster.forget_steps();
     it.promote(&Promotion { schedule: every(5), ..promotion(false) }).unwrap();
@@ -48,17 +49,14 @@ fn the_schedule_of_the_other_side_is_set_when_a_volume_is_promoted() {
 #[test]
 fn what_was_demoted_here_is_promoted_again_only_by_force_until_something_arrives() {
     let it = scene();
-    for (snapshots, status) in [
-        ("snapshots-split-brain", "split-brain-secondary"),
-        ("snapshots-demoted", "primary-dead-secondary"),
-        ("snapshots-demoted", "both-demoted"),
+    for (snapshots, status, kind) in [
+        ("snapshots-split-brain", "split-brain-secondary", Unavailable),
+        ("snapshots-demoted", "primary-dead-secondary", Precondition),
+        ("snapshots-demoted", "both-demoted", Unavailable),
     ] {
         it.set_copy(snapshots, status);
-        refused(
-            it.promote(&promotion(false)),
-            Precondition,
-            &[crate::csi::NOT_YET, "demote it there", "force"],
-        );
+        let parts = [crate::csi::NOT_YET, "demote it there", "force"];
+        refused(it.promote(&promotion(false)), kind, &parts);
         assert_eq!(changes(&it), [""; 0], "UNSAFE: it was promoted");
     }
     it.promote(&promotion(true)).unwrap();
@@ -92,7 +90,7 @@ fn the_journal_of_what_was_demoted_here_says_so_until_the_peer_s_demotion_arrive
     it.cluster.set_mirror_status(&it.cluster.at(), &it.id.object, recorded::status("journal-primary"));
     it.demote(false).unwrap();
     changes(&it);
-    refused(it.promote(&promotion(false)), Precondition, &[crate::csi::NOT_YET, "was demoted here"]);
+    refused(it.promote(&promotion(false)), Unavailable, &[crate::csi::NOT_YET, "was demoted here"]);
     assert_eq!(changes(&it), [""; 0], "UNSAFE: it was promoted");
     let (at, name) = (it.cluster.at(), &it.id.object);
     it.cluster.on(&at).set_metadata(name, "cephlet.demoted", "1f2e").unwrap();
