@@ -1,6 +1,7 @@
 //! Kills as many commands as a test wants, each a random time after it began. Scripts take the place of the
 //! commands; each kill uses up one file with a delay.
 
+use std::fmt::Debug;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -11,9 +12,7 @@ use crate::support::dice::Dice;
 use crate::support::machine::text;
 use crate::support::requests::delete;
 use crate::support::stub::{BEHIND, install};
-use crate::support::{
-    Client, Cluster, Code, Corner, Daemon, Failure, LONG_PATIENCE, Place, Scratch, is_full,
-};
+use crate::support::{Client, Cluster, Code, Corner, Daemon, LONG_PATIENCE, Place, Scratch, is_full};
 
 /// How long all kills of a test may take, on a machine that has other things to do.
 const TORMENT: Duration = Duration::from_secs(1200);
@@ -224,7 +223,7 @@ impl<P: Place> Killer<P> {
 /// If a client is killed at the moment when it begins to watch, Ceph before 17.2.8 keeps its watcher for ever
 /// (tracker.ceph.com/issues/58120), until the OSD was down and checks its clients anew. Live clients watch
 /// again by themselves.
-pub fn forget_the_dead(cluster: &Cluster, failure: &Failure) {
+pub fn forget_the_dead(cluster: &Cluster, failure: &dyn Debug) {
     eprintln!("all that were killed should be forgotten: {failure:?}");
     cluster.ceph(&["osd", "down", "0"]);
 }

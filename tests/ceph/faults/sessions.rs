@@ -245,6 +245,7 @@ fn lose_nothing<P: Place>(kills: usize) {
         "{shut_out} clients were shut out, {} were killed",
         broken_off.killed
     );
+    forget_the_dead(corner.cluster(), &broken_off);
     daemon.client().delete_snapshot(&delete_snapshot(&source.snapshot)).expect("delete the snapshot");
     daemon.client().delete_volume(&delete(&source.volume)).expect("delete");
     corner.assert_nothing();

@@ -56,7 +56,7 @@ pub(super) fn promote(pool: &Pool<'_>, id: &VolumeId, asked: &Promotion) -> Resu
     }
     match mirroring.mode {
         MirroringMode::Snapshot => settle(pool, &info, asked)?,
-        MirroringMode::Journal => attempt.await_release()?,
+        MirroringMode::Journal => attempt.await_release(!mirroring.primary)?,
     }
     pool.memory().scheduled.0.remember(info.id.clone(), asked.schedule.clone());
     Ok(())
@@ -117,12 +117,12 @@ impl Attempt<'_> {
     /// No client can write to an image while the rbd-mirror here holds it (Ceph 16.2: EROFS). With a journal
     /// the command does not wait for the release, which comes in a moment. But if the other site was lost
     /// just when a client had begun to write there, rbd-mirror holds the image and waits for that site.
-    fn await_release(&self) -> Result<()> {
+    fn await_release(&self, is_new: bool) -> Result<()> {
         let Self { pool, id, info, .. } = *self;
         let what = format!("the rbd-mirror here to let go of image {}", info.name);
         let released =
             pool.call.wait_for(what, pool.timing().role_change, pool.timing().copy_look, || {
-                Ok((!self.is_held_by_mirror()?).then_some(()))
+                Ok((!self.is_held_by_mirror(is_new)?).then_some(()))
             })?;
         released.ok_or_else(|| {
             Error::unavailable(format!(
@@ -132,11 +132,16 @@ impl Attempt<'_> {
         })
     }
 
-    fn is_held_by_mirror(&self) -> Result<bool> {
+    /// The owner of an image that has just been promoted is rbd-mirror, though a daemon that stood still may
+    /// not be listed for a moment.
+    fn is_held_by_mirror(&self, is_new: bool) -> Result<bool> {
         let owners = self.pool.holders(LockTarget::Owner(&self.info.id))?;
         // During a first copy the other site's rbd-mirror holds it, and releases it when a client writes.
         if owners.is_empty() || self.status()?.is_some_and(|status| status.own.was_primary()) {
             return Ok(false);
+        }
+        if is_new {
+            return Ok(true);
         }
         let daemons = self.pool.mirror_daemons()?;
         Ok(owners.iter().any(|owner| daemons.contains(&owner.client)))
