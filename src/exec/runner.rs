@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use log::{debug, info, warn};
+use log::{Level, debug, info, log, warn};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Signal;
 
@@ -229,14 +229,13 @@ impl Processes {
 
     /// TERM, a grace, KILL, a short wait. If the process remains, the reaper takes it.
     fn kill(&self, mut job: Process, task: Task<'_>) -> Why {
-        let after = job.elapsed();
-        warn!(
-            "call {}: `{}` (process {}) is killed after {} s",
-            task.call.id(),
-            task.command,
-            job.pid(),
-            after.as_secs()
-        );
+        let (after, command) = (job.elapsed(), task.command);
+        let is_question = matches!(task.class, Class::Question | Class::Listing);
+        // A stop kills questions as a matter of course: they change nothing.
+        let is_usual = is_question && self.stopping.load(Ordering::Acquire);
+        let level = if is_usual { Level::Info } else { Level::Warn };
+        let (id, pid, seconds) = (task.call.id(), job.pid(), after.as_secs());
+        log!(level, "call {id}: `{command}` (process {pid}) is killed after {seconds} s");
         job.signal_group(Signal::TERM);
         let mut event = job.wait(Some(Instant::now() + self.limits.grace), None, task.call);
         // Also for processes that the leader left behind in its group.
@@ -245,16 +244,14 @@ impl Processes {
             event = job.wait(Some(Instant::now() + self.limits.last_wait), None, task.call);
         }
         let stderr_tail = job.stderr_tail();
-        let command = task.command;
         let reaped = event == WaitEnd::Ended;
         if reaped {
             job.reap();
         } else {
             // A question changes nothing, also later: the volume can be unpublished while it hangs.
-            let is_question = matches!(task.class, Class::Question | Class::Listing);
             let call = if is_question { task.call.without_hold() } else { task.call.clone() };
             let lock = if is_question { "" } else { "; its volume stays locked" };
-            warn!("call {}: `{command}` (process {}) cannot be killed{lock}", call.id(), job.pid());
+            warn!("call {id}: `{command}` (process {pid}) cannot be killed{lock}");
             self.reaper.adopt(Orphan {
                 job,
                 command: command.to_owned(),

@@ -1,5 +1,6 @@
 //! Start and end: configuration, notification, signals.
 
+use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 use std::thread;
@@ -86,6 +87,23 @@ fn a_call_that_does_not_end_is_abandoned_and_accounted_for() {
         .expect("the same again");
     daemon.client().node_unstage_volume(&unstage(&id, &daemon.text("stage"))).expect("unstage");
     daemon.assert_node_is_clean();
+}
+
+/// A check asks the cluster right after the start, and nothing waits for its answer.
+#[test]
+fn a_stop_kills_a_question_without_a_warning() {
+    let scratch = Arc::new(Scratch::new());
+    let stub = Hanging::new(&scratch, "ceph");
+    let [conf, keyring] = ["ceph.conf", "keyring"].map(|name| scratch.path(name));
+    fs::write(&conf, "[global]\nmon_host = 127.0.0.1\n").expect("write the configuration");
+    fs::write(&keyring, "[client.admin]\nkey = AQAAAAAAAAAAABAAAAAAAAAAAAAAAAAAAAAAAA==\n").expect("write");
+    let setup = Setup::within(scratch).set("CEPHLET_BACKENDS", "cephfs").with_tools(stub.tool_path());
+    let setup = setup.set("CEPHLET_CEPH_CONF", conf.display()).set("CEPHLET_CEPH_KEYRING", keyring.display());
+    let mut daemon = setup.start();
+    stub.await_start();
+    assert!(daemon.terminate().success(), "{}", daemon.log.text());
+    let killed = daemon.log.lines_with("is killed after");
+    assert!(!killed.is_empty() && killed.iter().all(|line| line.contains(" INFO ")), "{killed:?}");
 }
 
 #[test]
