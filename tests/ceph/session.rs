@@ -284,7 +284,7 @@ fn without_a_session_the_tools_are_started() {
             let id = client.create(&corner.volume("one", 8)).expect("create").volume_id;
             client.delete_volume(&delete(&id)).expect("delete");
         }
-        let said = daemon.log.lines_with("every question starts a process");
+        let said = daemon.log.await_lines("every question starts a process", 1);
         assert!(said.len() == 1 && said[0].contains(why), "{said:?}");
         assert!(daemon.setup.cephlet("config").contains(why), "{}", daemon.setup.cephlet("config"));
         assert!(commands(&daemon).0.is_empty());

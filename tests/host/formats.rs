@@ -49,7 +49,7 @@ fn what_0_2_0_has_written_is_read() {
     let [listed] = volumes.as_slice() else { panic!("{volumes:?}") };
     let id = listed.volume.volume_id.clone();
     assert_eq!((id.as_str(), listed.volume.capacity_bytes), (VOLUME, SIZE));
-    assert!(daemon.log.text().contains("was in use before this boot; its 1 paths are gone"));
+    daemon.log.await_lines("was in use before this boot; its 1 paths are gone", 1);
     assert!(listed.status.published_node_ids.is_empty(), "the operator publishes it again");
     assert_eq!(client.create(&volume_as("web", SIZE, block())).expect("again").volume_id, id);
     let taken = client.create_snapshot(&snapshot("nightly", &id)).expect("again");

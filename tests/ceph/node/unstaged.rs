@@ -114,7 +114,7 @@ fn a_node_locks_and_unlocks_with_the_key_of_the_request() {
         Client::of(&scene.node).node_unpublish_volume(&bare).expect("unpublish");
         assert_eq!(!published(&scene).is_empty(), is_restarted, "nobody has the key");
     }
-    assert!(scene.node.log.text().contains("it stays so until"));
+    scene.node.log.await_lines("it stays so until", 1);
     Client::of(&scene.node).publish(&with_key).expect("publish once more");
     let with_key = wire::NodeUnpublishVolumeRequest { user_credentials: key, ..bare };
     for _ in 0..2 {
