@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -92,20 +92,20 @@ impl Resident {
         }
     }
 
-    /// Waits until the process has ended, and kills it at `deadline`. Returns the end of what it wrote to
-    /// stderr.
-    pub fn end(mut self, deadline: Instant) -> String {
+    /// Waits until the process has ended, and kills it at `deadline`. Returns how it ended, if that is known,
+    /// and the end of what it wrote to stderr.
+    pub fn end(mut self, deadline: Instant) -> (Option<ExitStatus>, String) {
         while let Ok(None) = self.child.try_wait() {
             self.stderr.drain();
             if Instant::now() >= deadline {
                 // An error means that it has ended.
                 let _ = self.child.kill();
-                let _ = self.child.wait();
                 break;
             }
             thread::sleep(PAUSE);
         }
+        let status = self.child.wait().ok();
         self.stderr.drain();
-        self.stderr.take_text()
+        (status, self.stderr.take_text())
     }
 }

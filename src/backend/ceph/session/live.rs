@@ -127,7 +127,7 @@ impl Live {
                 drop(socket);
                 // A process that hangs in the kernel does not end: only this thread waits for it.
                 let (ended, said) = bounded(1);
-                let end = move || drop(ended.send(process.end(Instant::now())));
+                let end = move || drop(ended.send(process.end(Instant::now()).1));
                 let ending = thread::Builder::new().name(String::from("session end")).spawn(end);
                 let said = ending.ok().and_then(|_| said.recv_timeout(END_KILLED).ok());
                 Err(said.and_then(|said| last_words(&said)).unwrap_or(why))
@@ -258,12 +258,13 @@ impl Live {
                 let _ = caller.send((answer, body));
             }
         };
-        let said = process.end(kill_at);
+        let (status, said) = process.end(kill_at);
         let was_asked = self.waiting.lock().take().is_some_and(|waiting| !waiting.is_empty());
         if was_asked {
             metrics::count(&metrics::SESSION_DEATHS, &[]);
-            let said = last_words(&said).unwrap_or_else(|| String::from("it said nothing"));
-            warn!("the session with Ceph clusters died with requests under way: {said}");
+            let status = status.map_or_else(|| String::from("unknown"), |status| status.to_string());
+            let said = last_words(&said).map(|said| format!(": {said}")).unwrap_or_default();
+            warn!("the session with Ceph clusters died with requests under way ({status}){said}");
         }
     }
 
@@ -292,9 +293,12 @@ fn options(access: &ClusterAccess) -> Map<String, Value> {
     all.map(|(name, value)| (name.to_string(), value.into())).collect()
 }
 
-/// The error with which a Python program ended. No other output is shown: libraries write keys that they
-/// cannot read.
+/// The error with which a Python program ended, or what librados or librbd has found to be false. No other
+/// output is shown: libraries write keys that they cannot read.
 fn last_words(said: &str) -> Option<String> {
+    if let Some(failed) = said.lines().find(|line| line.contains("FAILED ceph_assert")) {
+        return Some(failed.to_string());
+    }
     let last = said.lines().rfind(|line| !line.trim().is_empty())?;
     let (error, _) = last.split_once(':')?;
     let is_error = error.ends_with("Error") && error.chars().all(|c| c.is_ascii_alphanumeric() || c == '.');
